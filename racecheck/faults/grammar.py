@@ -93,8 +93,8 @@ def text(fault: Fault) -> str:
     """Return the fault as it is written."""
     parts = [fault.what]
     if fault.what == "damage":
-        path = [f"path={shlex.quote(fault.path)}"] if fault.path != "**" else []
-        return " ".join([*parts, *([f"kind={fault.model}"] if fault.model else []), *path])
+        parts += [f"kind={fault.model}"] * bool(fault.model)
+        return " ".join([*parts, *([f"path={_quoted(fault.path)}"] if fault.path != "**" else [])])
     if fault.calls or fault.path != "**":
         parts += ["on", "|".join(fault.calls) or "any", *([_written(fault.path)] if fault.path != "**" else [])]
     parts += [f"{name}={value}" for name, value in (("rank", fault.rank), ("node", fault.node)) if value >= 0]
@@ -110,8 +110,11 @@ def text(fault: Fault) -> str:
 
 def _written(path: str) -> str:
     """Return a glob as a word of the grammar."""
-    quoted = shlex.quote(path) if _QUOTED.search(path) or not path else path
-    return f"path={quoted}" if path.partition("=")[0] in {*_FIELDS, "survive"} else quoted
+    return f"path={_quoted(path)}" if path.partition("=")[0] in {*_FIELDS, "survive"} else _quoted(path)
+
+
+def _quoted(path: str) -> str:
+    return shlex.quote(path) if _QUOTED.search(path) or not path else path
 
 
 def kinds(fault: Fault) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ def damage_refused(outcome: Outcome) -> Iterator[Violation]:
     Disks and copies lose bits, tails and files, and a loader without a checksum trains on with wrong weights.  Right
     are: an error on any rank; the loads and training steps of the undamaged recovery; loads of an older save by all
     ranks (whether the job says so is not judged).  Wrong are: weights that nobody saved, a mix of saves, a job that
-    waits for ever, or begins anew though files of its saves are still there.
+    waits forever, or begins again though files of its saves are still there.
     """
     if outcome.crash is None or not outcome.crash.damage:
         return
@@ -47,7 +47,7 @@ def _flaw(outcome: Outcome, recovery: Outcome, whole: Outcome) -> tuple[str, tup
     if len(stuck) < len([each for each in recovery.results if not isinstance(each, Returned)]):
         return "", ()
     if stuck:
-        return "waits for ever", stuck
+        return "waits forever", stuck
     loads = _loads(recovery)
     wrong = [each for each in loads if not _is_known(each, [*_loads(whole), *_saves(outcome)])]
     if wrong:
@@ -62,7 +62,7 @@ def _flaw(outcome: Outcome, recovery: Outcome, whole: Outcome) -> tuple[str, tup
     if _loads(whole) and not loads:
         rest = {each.checkpoint for each in _saves(outcome)} & outcome.disk.keys()
         return (
-            ("begins anew beside the other files of its saves", tuple(range(len(recovery.results))))
+            ("begins again beside the other files of its saves", tuple(range(len(recovery.results))))
             if rest
             else ("", ())
         )

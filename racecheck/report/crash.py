@@ -168,6 +168,11 @@ def _disk(witness: Witness) -> list[str]:
 
 
 def _models(group: Group, counts: Mapping[str, Count]) -> list[str]:
+    """Return in how many states of each model a failure shows; kinds of damage in which it does not are left out."""
+    is_damage = any(name in faults.DAMAGES for name in group.models)
+    counts = {
+        name: each for name, each in counts.items() if name in group.models or not (is_damage or name in faults.DAMAGES)
+    }
     return [
         f"{NAMES.get(model, model)}: {group.models[model]} of {words.count(count.judged, 'state')}"
         if model in group.models

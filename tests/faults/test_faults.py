@@ -63,6 +63,12 @@ amounts = st.one_of(
     st.builds(Fault, st.just("full"), amount=st.integers(0, 99).map(float)),
     st.builds(Fault, st.sampled_from(("short", "torn")), st.just(("write",)), amount=st.integers(0, 99).map(float)),
     st.builds(Fault, st.just("crash"), model=st.sampled_from(("", *MODELS))),
+    st.builds(
+        Fault,
+        st.just("damage"),
+        path=st.sampled_from(("**", "a b/*.pt", "rank=1", "it's")),
+        model=st.sampled_from(("", *faults.DAMAGES, "flip|cut")),
+    ),
 )
 
 
@@ -110,6 +116,13 @@ def test_a_pattern_may_have_every_character_of_a_name(glob: str, path: str, othe
         ("crash on write", "crash covers every moment of a run"),
         ("crash model=zfs", "unknown model 'zfs'; known: kill, ext4"),
         ("EIO on write model=ext4", "model= applies only to crash"),
+        ("damage model=ext4", "model= applies only to crash"),
+        ("crash kind=flip", "kind= applies only to damage"),
+        ("damage kind=flip|melt", "unknown kind 'melt'; known: flip, cut, zero"),
+        ("damage kind=", "unknown kind ''; known: flip"),
+        ("damage on write", "damage comes after the run"),
+        ("damage nth=each", "damage comes after the run"),
+        ("damage rank=1", "damage comes after the run"),
         ("kill on write when=never", "when must be before or after, not 'never'"),
         ("EIO on write when=after", "when= applies only to kill, kill-node, kill-job"),
         ("EIO on write 'a", "no closing quotation"),

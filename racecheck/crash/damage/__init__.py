@@ -1,7 +1,4 @@
-"""Damage of checkpoint files at rest: the disks that it leaves after a whole run.
-
-Imports: kernel, model, faults (the patterns of paths), crash.
-"""
+"""Damage of checkpoint files at rest: the disks that it leaves after a whole run."""
 
 from __future__ import annotations
 

@@ -30,12 +30,12 @@ def damaged(outcome: Outcome, log: Log, recorder: Recorder, kind: str, asked: Se
     """
     changes = Changes(log)
     whole = changes.disk(LastingChoice((1 << len(changes.every)) - 1))
-    files = _Files(whole, recorder)
+    files = _Files(whole, recorder, log.per_node)
     happened = tuple(range(len(outcome.trace)))
     found = []
     for path in files.read_by(outcome.recovery):
         shown = files.shown(path)
-        if any(faults.matches(each, shown) for each in asked):
+        if any(faults.matches(each, shown.partition("/")[2] if log.per_node else shown) for each in asked):
             for stored, said in files.damaged(path, kind):
                 left = tuple((name, stored if name == path else each) for name, each in whole.paths)
                 disk = Disk(tuple((name, each) for name, each in left if each is not None))
@@ -47,6 +47,8 @@ def damaged(outcome: Outcome, log: Log, recorder: Recorder, kind: str, asked: Se
 class _Files:
     disk: Disk
     recorder: Recorder
+    per_node: bool
+    """Paths begin with the node whose disk it is."""
 
     def shown(self, path: str) -> str:
         """Return a path as an outcome has it."""
@@ -54,8 +56,10 @@ class _Files:
 
     def read_by(self, recovery: Outcome | None) -> list[str]:
         """Return the files of the disk that a recovery opened to read, in the order of their paths."""
-        ops = recovery.ops if recovery is not None else ()
-        opened = {place.path for op in ops if _reads(op) for place in op.places}
+        opened = set()
+        for op in filter(_reads, recovery.ops if recovery is not None else ()):
+            node = f"node{recovery.world.node(op.rank)}/" if self.per_node and recovery is not None else ""
+            opened |= {f"{node}{place.path}" for place in op.places}
         return [
             path for path, each in self.disk.paths if each.kind == "file" and each.size and self.shown(path) in opened
         ]

@@ -20,11 +20,11 @@ _TEXT_BYTES = 1 << 20
 """A longer file is not taken for text."""
 _DIGITS = re.compile(rb"\d")
 
-Part = tuple[int, str]
+BytePlace = tuple[int, str]
 """The offset of a byte, and the name of the part that it belongs to."""
 
 
-def parts(path: str, data: bytes) -> list[Part]:
+def parts(path: str, data: bytes) -> list[BytePlace]:
     """Return bytes to damage in a file with these bytes, in the order of their offsets, each offset once."""
     if not data:
         return []
@@ -34,7 +34,7 @@ def parts(path: str, data: bytes) -> list[Part]:
     return sorted(found.items())
 
 
-def _known(path: str, data: bytes) -> list[Part]:
+def _known(path: str, data: bytes) -> list[BytePlace]:
     if data.startswith(_ZIP):
         with suppress(zipfile.BadZipFile, struct.error):
             return [*_of_archive(data)]
@@ -44,7 +44,7 @@ def _known(path: str, data: bytes) -> list[Part]:
     return [*_of_text(data)]
 
 
-def _of_archive(data: bytes) -> Iterator[Part]:
+def _of_archive(data: bytes) -> Iterator[BytePlace]:
     """Yield parts of an archive by torch.save: of tensors, of the pickle, and of the directory at the end."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         tensors = []
@@ -60,7 +60,7 @@ def _of_archive(data: bytes) -> Iterator[Part]:
         yield archive.start_dir + len(data[archive.start_dir :]) // 2, "the archive's directory"
 
 
-def _of_safetensors(data: bytes) -> Iterator[Part]:
+def _of_safetensors(data: bytes) -> Iterator[BytePlace]:
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     yield 8 + length // 2, "the header"
@@ -73,7 +73,7 @@ def _of_safetensors(data: bytes) -> Iterator[Part]:
         yield start + size // 2, name
 
 
-def _of_text(data: bytes) -> Iterator[Part]:
+def _of_text(data: bytes) -> Iterator[BytePlace]:
     """Yield the first, the middle and the last digit of a text, in which another one may go unnoticed."""
     try:
         text = len(data) < _TEXT_BYTES and b"\0" not in data and data.decode()
@@ -84,7 +84,7 @@ def _of_text(data: bytes) -> Iterator[Part]:
         yield place, f"the digit {data[place : place + 1].decode()}"
 
 
-def _spread(data: bytes) -> Iterator[Part]:
+def _spread(data: bytes) -> Iterator[BytePlace]:
     for number in (1, 2, 3):
         yield min(len(data) - 1, len(data) * number // 4), ""
 

@@ -27,6 +27,8 @@ _REPAIRING = 60.0
 
 CRASH_STATE = "crash state"
 DAMAGED_FILE = "damaged file"
+ONE_FILE = "one file is damaged, at a few of its bytes"
+"""A condition of all claims with damage."""
 
 TellProgress = Callable[[str], None]
 
@@ -189,23 +191,23 @@ class CrashedRuns:
             doubts += [f"{what} {name}: {each.truncated}" for name, each in counts.items() if each.truncated]
         if any(each.log is None for each in self.judged):
             doubts.append("crash states of some run cannot be computed")
-        return Claim(True, remarks=tuple(remarks), doubts=tuple(doubts))
+        conditions = (ONE_FILE,) if self._counts(damage=True) else ()
+        return Claim(True, remarks=tuple(remarks), conditions=conditions, doubts=tuple(doubts))
 
 
 def _models(world: World) -> tuple[str, ...]:
-    usual = {"crash": storage.make(world).usual_crashes, "damage": faults.DAMAGES}
-    asked = [fault for fault in world.faults if fault.what in usual]
-    return tuple(
-        dict.fromkeys(each for fault in asked for each in ((fault.model,) if fault.model else usual[fault.what]))
-    )
+    usual = storage.make(world).usual_crashes
+    crashes = [(fault.model,) if fault.model else usual for fault in world.faults if fault.what == "crash"]
+    damage = [faults.kinds(fault) for fault in world.faults if fault.what == "damage"]
+    return tuple(dict.fromkeys(each for models in (*crashes, *damage) for each in models))
 
 
 def _check(scenario: Scenario, world: World, invariants: Sequence[Invariant], models: Sequence[str]) -> None:
-    if not scenario.has_recovery and not wants_contents(invariants):
-        name = scenario.name
+    name, has_crashes = scenario.name, any(fault.what == "crash" for fault in world.faults)
+    if not scenario.has_recovery and has_crashes and not wants_contents(invariants):
         raise UsageError(f"crash faults need a recovery: give {name} one (@{name}.recover)")
     if not scenario.has_recovery and any(fault.what == "damage" for fault in world.faults):
-        raise UsageError(f"damage needs a recovery that reads it: give {scenario.name} one (@{scenario.name}.recover)")
+        raise UsageError(f"damage needs a recovery that loads the files: give {name} one (@{name}.recover)")
     known = storage.make(world).crashes
     for model in models:
         if model not in KINDS and model not in known:
