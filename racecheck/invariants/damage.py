@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from racecheck.invariants.judging import judges_damage
 from racecheck.model.nouns import Outcome, Returned, Stopped, TrainingStep, Violation, Weights
 from racecheck.model.training_parts import RANDOM
 
+_NUMBER = re.compile(r"\d+")
 _KINDS = {
     "flip": "a flipped bit",
     "cut": "a missing tail",
@@ -59,14 +61,15 @@ def _flaw(outcome: Outcome, recovery: Outcome, whole: Outcome) -> tuple[str, tup
     if fallen:
         newest = [each for each in loads if each not in fallen and not _is_old(outcome, each)]
         return ("loads a mix of saves, without an error", _ranks(newest)) if newest else ("", ())
-    if _loads(whole) and not loads:
-        rest = {each.checkpoint for each in _saves(outcome)} & outcome.disk.keys()
-        return (
-            ("begins again beside the other files of its saves", tuple(range(len(recovery.results))))
-            if rest
-            else ("", ())
-        )
+    if _loads(whole) and not loads and _has_more(outcome, whole):
+        return "begins again beside other files of its saves, without an error", tuple(range(len(recovery.results)))
     return _other_steps(recovery, whole)
+
+
+def _has_more(outcome: Outcome, whole: Outcome) -> bool:
+    """Return whether a disk has files like those that were saved or loaded: equal but for numbers."""
+    known = {_NUMBER.sub("#", each.checkpoint) for each in (*_saves(outcome), *_loads(whole))}
+    return any(_NUMBER.sub("#", path) in known for path, each in outcome.disk.items() if each.kind == "file")
 
 
 def _other_steps(recovery: Outcome, whole: Outcome) -> tuple[str, tuple[int, ...]]:

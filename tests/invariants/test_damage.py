@@ -74,7 +74,7 @@ def test_what_is_right(again: Outcome) -> None:
         (recovery(of(2, 0), loaded(1, w="bad", b="b2")), "loads what nobody saved, without an error", (1,)),
         (recovery(loaded(0, w="w01", b="b2"), of(2, 1)), "loads a mix of saves, without an error", (0,)),
         (recovery(of(1, 0), of(2, 1)), "loads a mix of saves, without an error", (1,)),
-        (recovery(), "begins again beside the other files of its saves", (0, 1)),
+        (recovery(), "begins again beside other files of its saves, without an error", (0, 1)),
         (recovery(results=(stopped("asleep"), returned())), "waits forever", (0,)),
         (recovery(of(2, 0), of(2, 1), steps=steps("x", "z")), "takes other training steps, without an error", (0,)),
         (recovery(of(2, 0), of(2, 1), steps=steps("x")), "takes other training steps, without an error", (0,)),
