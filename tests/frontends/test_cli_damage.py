@@ -1,0 +1,66 @@
+"""Launch commands whose checkpoints are damaged before they resume."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.launching import TORCHRUN, Racecheck
+
+NOTHING = ("sound_loops.py", "starts_again_from_nothing")
+DAMAGED = ("--watch", "out", "--schedules", 1, "--explain", 0)
+
+
+def words(how: str, *more: object) -> tuple[object, ...]:
+    """Return the words of a job of four steps that is resumed for two more."""
+    resumed = " ".join([*TORCHRUN, "damaged.py", how, "6"])
+    return ("run", *DAMAGED, *more, "--resume-with", resumed, "--", *TORCHRUN, "damaged.py", how, "4")
+
+
+def test_a_job_that_falls_back_to_the_save_before_passes(racecheck: Racecheck) -> None:
+    status, text = racecheck(*words("digests", "--fault", "damage"))
+    assert status == 0, text
+    assert "one file is damaged, at a few of its bytes" in text
+    assert "damaged files: flip 7, cut 4, zero 2, empty 2, missing 2, older 2" in text
+
+
+def test_a_flipped_bit_that_nobody_notices_is_found_and_replays(racecheck: Racecheck) -> None:
+    status, text = racecheck(*words("trusting", "--fault", "damage kind=flip path=job.pt"))
+    assert status == 1, text
+    assert "FAIL  damage-refused: with a flipped bit, the resumed job loads what nobody saved, without an error" in text
+    assert "  damage      the lowest bit of byte " in text
+    (finding,) = (line.split()[-1] for line in text.splitlines() if line.strip().startswith("Finding: "))
+    status, text = racecheck("replay", finding, "--times", 2, "--json")
+    assert (status, json.loads(text)["reproduced"]) == (1, 2), text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "kinds", "said"),
+    [
+        ("dcp", "flip", ["with a flipped bit, the resumed job loads what nobody saved"]),
+        ("dcp", "older", ["with a file of an older save, the resumed job loads a mix of saves"]),
+        ("dcp", "cut|zero|empty|missing", []),
+        (
+            "safetensors",
+            "flip",
+            ["loads what nobody saved", "with a flipped bit, the resumed job takes other training"],
+        ),
+        ("safetensors", "older", ["with a file of an older save, the resumed job takes other training steps"]),
+        ("a_file_for_each_rank", "flip", ["with a flipped bit, the resumed job loads what nobody saved"]),
+        ("a_file_for_each_rank", "cut|empty|missing", []),
+        ("trusting", "cut|empty|missing|older", []),
+    ],
+)
+def test_the_ways_to_save(racecheck: Racecheck, how: str, kinds: str, said: list[str]) -> None:
+    status, text = racecheck(*words(how, "--fault", f"damage kind={kinds}"))
+    assert status == bool(said), text
+    assert all(each in text for each in said), text
+
+
+def test_a_job_that_reads_no_file_leaves_the_verdict_open(racecheck: Racecheck) -> None:
+
+    status, text = racecheck("run", *DAMAGED, "--fault", "damage", "--", *TORCHRUN, *NOTHING)
+    assert status == 3, text
+    assert "never reached: damage" in text
