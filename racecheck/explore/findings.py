@@ -354,7 +354,7 @@ _ADDED: Mapping[type, Mapping[str, Any]] = {
     Fault: {"survive": False},
     Outcome: {"times": {}, "steps": [], "undamaged": None},
     World: {"parts": []},
-    Crash: {"whole": [], "damage": ""},
+    Crash: {"whole": [], "damage": "", "file": ""},
     Evidence: {"proof": ""},
     Reference: {"parts": {}},
     Finding: {"slot": 0},

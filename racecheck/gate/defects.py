@@ -5,6 +5,7 @@ A baseline has to know a defect again, however it shows, and must not take anoth
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePath
 
 from racecheck.invariants.failures import failures
@@ -18,7 +19,8 @@ from racecheck.report.sentence import plain, sentence
 
 _ORDER: tuple[EventRole, ...] = ("cause", "victim", "lost", "torn", "pair", "fault", "stale", "shown", "kill", "last")
 """The roles of events, the most telling first."""
-_RESUMES = "resume-equals"
+_NUMBER = re.compile(r"\d+")
+_RESUMES, _DAMAGE = "resume-equals", "damage-refused"
 _WAITING = frozenset({"no-deadlock", "equal-collectives"})
 _NAMES = frozenset({"mkdir", "rmdir", "unlink", "rename", "link", "symlink"})
 _UNREADABLE = frozenset({
@@ -34,10 +36,12 @@ def defect(violation: Violation, outcome: Outcome) -> str:
     The op is named only if it changes names: among ops on data, the schedule determines which one decides.  Parts that
     a failing run lacks are left out.  If ranks wait for each other it is the function in which the first of them waits.
     A resumed job that is another one is identified by the first part that it lacks: the place of the interruption has
-    nothing to do with that.
+    nothing to do with that.  A damaged file that is taken for whole is identified by its name and the kind of damage.
     """
     if violation.invariant == _RESUMES:
         return cause(violation.message)
+    if violation.invariant == _DAMAGE:
+        return _NUMBER.sub("#", violation.message)
     waits = _waits(violation, outcome)
     if waits is not None:
         return _function(waits)
@@ -48,7 +52,7 @@ def defect(violation: Violation, outcome: Outcome) -> str:
 def place_and_sentence(violation: Violation, outcome: Outcome) -> tuple[str, str]:
     """Return the line of code of the decisive op ("save (saver.py:12)"), and the sentence about the run."""
     found = decisive(outcome, [violation])
-    if violation.invariant == _RESUMES:
+    if violation.invariant in {_RESUMES, _DAMAGE}:
         return "", plain(sentence(outcome, [violation], found))
     frame, op = _waits(violation, outcome), _decides(outcome, found)
     if frame is None and op is not None:

@@ -13,6 +13,7 @@ _HARMS = (
         "consistent-weights": "wrong weights are loaded",
         "snapshot-isolation": "weights are saved that training has changed",
         "resume-equals": "the resumed job is another one",
+        "damage-refused": "the job goes on from a damaged file",
         "same-start": "the ranks continue from different steps",
         "newest-loads": "an old step is loaded",
         "monotonic-step": "an old step is loaded",

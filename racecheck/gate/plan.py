@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from racecheck.explore.requests import Search
-from racecheck.faults import DAMAGES
 from racecheck.gate.effort import EFFORTS, Effort
 from racecheck.model.errors import UsageError
 from racecheck.model.hints import meant
@@ -61,10 +60,10 @@ PLAN: Mapping[str, CommandCheck] = {
                      ("preempt on any nth=each",), "if the job is preempted"),
         CommandCheck("power-failure", "the power fails at each moment, and the job resumes",
                      ("crash",), "if the power fails"),
-        CommandCheck("damaged", "a file that the resumed job reads is cut, zeroed, empty, missing or of an older save",
-                     (f"damage kind={'|'.join(each for each in DAMAGES if each != 'flip')}",), "if a file is damaged"),
-        CommandCheck("bit-flipped", "a bit of a file that the resumed job reads is flipped",
-                     ("damage kind=flip",), "if a bit flips"),
+        CommandCheck("part-missing", "a file that the resumed job reads is cut, empty or missing",
+                     ("damage kind=cut|empty|missing",), "if a part of the checkpoint is missing"),
+        CommandCheck("corrupted", "such a file has a flipped bit, a page of zeros, or the contents of an older save",
+                     ("damage kind=flip|zero|older",), "if the checkpoint is corrupted"),
         CommandCheck("disk-full", "ENOSPC at each op that needs space",
                      (f"ENOSPC on {NEEDS_ROOM} nth=each",), "if the disk is full"),
         CommandCheck("io-error", "EIO on one rank, at each op", ("EIO on any nth=each",), "if a call fails with EIO"),

@@ -11,12 +11,12 @@ from racecheck.model.training_parts import RANDOM
 
 _NUMBER = re.compile(r"\d+")
 _KINDS = {
-    "flip": "a flipped bit",
-    "cut": "a missing tail",
-    "zero": "zeros in place of a page",
-    "empty": "an empty file",
-    "missing": "a missing file",
-    "older": "a file of an older save",
+    "flip": "with a flipped bit in {}",
+    "cut": "without the tail of {}",
+    "zero": "with a page of zeros in {}",
+    "empty": "with {} empty",
+    "missing": "without {}",
+    "older": "with the {} of an older save",
 }
 """The kinds of damage, in the words of violations."""
 
@@ -39,8 +39,8 @@ def damage_refused(outcome: Outcome) -> Iterator[Violation]:
         raise LookupError("no load and no training step was observed in the undamaged recovery")
     flaw, ranks = _flaw(outcome, recovery, whole)
     if flaw:
-        damage = _KINDS[outcome.crash.model]
-        yield Violation("damage-refused", f"with {damage}, the resumed job {flaw}", ranks)
+        damage = _KINDS[outcome.crash.model].format(outcome.crash.file)
+        yield Violation("damage-refused", f"{damage}, the resumed job {flaw}", ranks)
 
 
 def _flaw(outcome: Outcome, recovery: Outcome, whole: Outcome) -> tuple[str, tuple[int, ...]]:

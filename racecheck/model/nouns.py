@@ -441,7 +441,8 @@ class Crash:
     kept: tuple[tuple[int, int, int], ...] = ()
     whole: tuple[int, ...] = ()
     damage: str = ""
-    """Describes the damage of a file after the run, of the kind ``model``; "" for a crash."""
+    """Describes the damage of a ``file`` after the run, of the kind ``model``; "" for a crash."""
+    file: str = ""
 
     @property
     def within(self) -> Crash:

@@ -83,7 +83,7 @@ def message(violations: Sequence[Violation]) -> str:
 
 def _crash(crash: Crash, trace: Sequence[Event], said: str) -> list[Phrase]:
     if crash.damage:
-        return [Phrase(f"After the run, {words.escape(crash.damage)}: {said}")]
+        return [Phrase(f"After the run, {words.escape(crash.damage)}: {said.partition(', ')[2]}")]
     hit = _hit(crash, trace)
     event = "The processes are killed" if crash.model == "kill" else "Power is lost"
     if hit is None:

@@ -120,11 +120,11 @@ def search(session: Session, name: str, spec: str = "damage", findings: Path | N
 def ways(report: Report) -> dict[str, int]:
     """Return the messages of damage, each with its number of disks."""
     assert report.crashes_total is not None
-    return {each.violation.message: each.states for each in report.crashes_total.groups}
+    return {each.violation.message.replace("node0/", ""): each.states for each in report.crashes_total.groups}
 
 
-BIT = "with a flipped bit, the resumed job loads what nobody saved, without an error"
-OLD = "with a file of an older save, the resumed job loads a mix of saves, without an error"
+BIT = "with a flipped bit in step-2/rank0.pt, the resumed job loads what nobody saved, without an error"
+OLD = "with the step-2/rank0.pt of an older save, the resumed job loads a mix of saves, without an error"
 
 
 @pytest.mark.parametrize("name", ["trusting", "on_two_nodes"])
@@ -140,6 +140,11 @@ def test_a_job_that_loads_whatever_is_there_fails(session: Session, name: str) -
 def test_a_job_of_one_rank_falls_back_as_a_whole(session: Session) -> None:
     """An old file is an older checkpoint then, which is right."""
     assert ways(search(session, "alone")) == {BIT: 2}
+
+
+def test_a_page_of_zeros_becomes_a_weight(session: Session) -> None:
+    said = "with a page of zeros in w.pt, the resumed job loads what nobody saved, without an error"
+    assert ways(search(session, "of_pages", "damage kind=zero")) == {said: 1}
 
 
 def test_a_job_that_compares_digests_passes(session: Session) -> None:

@@ -28,7 +28,7 @@ def test_a_job_that_falls_back_to_the_save_before_passes(racecheck: Racecheck) -
 def test_a_flipped_bit_that_nobody_notices_is_found_and_replays(racecheck: Racecheck) -> None:
     status, text = racecheck(*words("trusting", "--fault", "damage kind=flip path=job.pt"))
     assert status == 1, text
-    assert "FAIL  damage-refused: with a flipped bit, the resumed job loads what nobody saved, without an error" in text
+    assert "FAIL  damage-refused: with a flipped bit in step-4/job.pt, the resumed job loads what nobody saved" in text
     assert "  damage      the lowest bit of byte " in text
     (finding,) = (line.split()[-1] for line in text.splitlines() if line.strip().startswith("Finding: "))
     status, text = racecheck("replay", finding, "--times", 2, "--json")
@@ -39,16 +39,24 @@ def test_a_flipped_bit_that_nobody_notices_is_found_and_replays(racecheck: Racec
 @pytest.mark.parametrize(
     ("how", "kinds", "said"),
     [
-        ("dcp", "flip", ["with a flipped bit, the resumed job loads what nobody saved"]),
-        ("dcp", "older", ["with a file of an older save, the resumed job loads a mix of saves"]),
+        ("dcp", "flip", ["with a flipped bit in step-4/__0_0.distcp, the resumed job loads what nobody saved"]),
+        ("dcp", "older", ["with the step-4/__0_0.distcp of an older save, the resumed job loads a mix of saves"]),
         ("dcp", "cut|zero|empty|missing", []),
         (
             "safetensors",
             "flip",
-            ["loads what nobody saved", "with a flipped bit, the resumed job takes other training"],
+            ["loads what nobody saved", "in step-4/state.json, the resumed job takes other"],
         ),
-        ("safetensors", "older", ["with a file of an older save, the resumed job takes other training steps"]),
-        ("a_file_for_each_rank", "flip", ["with a flipped bit, the resumed job loads what nobody saved"]),
+        (
+            "safetensors",
+            "older",
+            ["with the step-4/state.json of an older save, the resumed job takes other"],
+        ),
+        (
+            "a_file_for_each_rank",
+            "flip",
+            ["with a flipped bit in step-4/rank0.pt, the resumed job loads what nobody saved"],
+        ),
         ("a_file_for_each_rank", "cut|empty|missing", []),
         ("trusting", "cut|empty|missing|older", []),
     ],

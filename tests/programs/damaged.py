@@ -76,6 +76,22 @@ def alone(rank: Rank) -> None:
 alone.recover(load, ranks=1)
 
 
+@racecheck.scenario(ranks=1, invariants=(consistent_weights,))
+def of_pages(rank: Rank) -> None:
+    import torch
+
+    state = {"w": torch.ones(10_000)}
+    torch.save(state, rank.path / "w.pt")
+    rank.saved(state)
+
+
+@of_pages.recover
+def load_pages(rank: Rank) -> None:
+    import torch
+
+    rank.loaded(torch.load(rank.path / "w.pt"))
+
+
 @racecheck.scenario(ranks=1, invariants=(no_unexpected_errors,))
 def loading_in_silence(rank: Rank) -> None:
     save(rank)

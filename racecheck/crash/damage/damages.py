@@ -39,7 +39,7 @@ def damaged(outcome: Outcome, log: Log, recorder: Recorder, kind: str, asked: Se
             for stored, said in files.damaged(path, kind):
                 left = tuple((name, stored if name == path else each) for name, each in whole.paths)
                 disk = Disk(tuple((name, each) for name, each in left if each is not None))
-                found.append(CrashState(disk, Crash(kind, happened, damage=said)))
+                found.append(CrashState(disk, Crash(kind, happened, damage=said, file=shown)))
     return found
 
 
