@@ -25,7 +25,7 @@ def test_a_job_that_falls_back_to_the_save_before_passes(racecheck: Racecheck) -
     assert "damaged files: flip 7, cut 4, zero 2, empty 2, missing 2, older 2" in text
 
 
-def test_a_flipped_bit_that_nobody_notices_is_found_and_replays(racecheck: Racecheck) -> None:
+def test_an_unnoticed_flipped_bit_is_found_and_replays(racecheck: Racecheck) -> None:
     status, text = racecheck(*words("trusting", "--fault", "damage kind=flip path=job.pt"))
     assert status == 1, text
     assert "FAIL  damage-refused: with a flipped bit in step-4/job.pt, the resumed job loads what nobody saved" in text
