@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from racecheck.invariants.excuses import faults
 from racecheck.invariants.failures import describe, failures
 from racecheck.invariants.judging import judges_crashes
 from racecheck.invariants.saves import Save, saves
-from racecheck.model.nouns import Op, Outcome, Returned, Violation
+from racecheck.model.nouns import Op, Outcome, Raised, Returned, Violation
+
+_HELPER = re.compile("killed by signal: Terminated|process pool was terminated abruptly")
+"""How torch's DataLoader and `concurrent.futures` say that a process which they had started was ended by SIGTERM."""
 
 
 @judges_crashes
@@ -30,10 +34,11 @@ def liveness(outcome: Outcome) -> Iterator[Violation]:
 
 
 def ends_in_time(outcome: Outcome) -> Iterator[Violation]:
-    """A rank that handles SIGTERM has ended before SIGKILL follows.
+    """A rank that handles SIGTERM has ended before SIGKILL follows, and not because its helpers have no handler.
 
     A preempted job has half a minute for its last save.  A handler that only sets a flag, which is looked at after an
     evaluation, or a save that waits for a rank that has left, takes longer, and SIGKILL ends the job in the middle.
+    The workers of a data loader get the signal, too: they end at once, and their rank fails before it has saved.
     """
     told: dict[int, tuple[int, Op]] = {}
     for index, op in faults(outcome):
@@ -44,6 +49,14 @@ def ends_in_time(outcome: Outcome) -> Iterator[Violation]:
             seconds = f"{(op.time - first.time) / 1e9:.0f} s"
             text = f"rank {op.rank} handles SIGTERM, but had not ended {seconds} later, when SIGKILL came"
             yield Violation("ends-in-time", text, (op.rank,), (begun, index))
+    for rank, failure in failures(outcome):
+        if rank in told and isinstance(failure, Raised) and _HELPER.search(failure.message):
+            begun, _ = told[rank]
+            if not any(each.kind == "saved" and each.event > begun for each in outcome.weights):
+                text = (
+                    f"rank {rank} handles SIGTERM, but fails before its last save: a worker of it got the signal, too"
+                )
+                yield Violation("ends-in-time", text, (rank,), (begun,))
 
 
 def _is_healthy(outcome: Outcome, save: Save, last: int) -> bool:

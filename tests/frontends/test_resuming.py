@@ -103,6 +103,24 @@ def test_a_last_save_with_the_number_of_another_step_is_found(racecheck: Raceche
     assert "resume-equals: resumed from save 1 of job.pt.tmp, rank 0 takes training step 3" in text
 
 
+BUSY = ("--watch", "out", "--explain", 0, "--schedules", 1, "--fault", "preempt on rmdir rank=1")
+"""A preemption while the workers of a loader have work: they remove the sockets of batches that they have sent."""
+
+
+@pytest.mark.slow
+def test_workers_that_the_signal_ends_take_their_rank_with_them(racecheck: Racecheck) -> None:
+    status, text = racecheck("run", *BUSY, "--", *TORCHRUN, "loading.py", "bare")
+    assert status == 1, text
+    assert "handles SIGTERM, but fails before its last save: a worker of it got the signal, too" in text
+
+
+@pytest.mark.slow
+def test_workers_that_ignore_the_signal_let_their_rank_save(racecheck: Racecheck) -> None:
+    status, text = racecheck("run", *BUSY, "--", *TORCHRUN, "loading.py", "shielded")
+    assert status == 0, text
+    assert "not controlled: nothing" in text
+
+
 def test_a_node_is_told_alone(racecheck: Racecheck) -> None:
     """The rank of the other node is not, and waits for the first one."""
     told = ("--fault", "preempt on open job.pt.tmp rank=0", "--show-passing", "--full")

@@ -132,6 +132,7 @@ class Injector:
         if not (proc.is_caught(pid, signal.SIGTERM) or proc.is_ignored(pid, signal.SIGTERM)):
             end(task.rank, signal.SIGTERM)
             return True
+        _end_helpers(task.rank, signal.SIGTERM)
         os.kill(task.rank.pid, signal.SIGTERM)
         _interrupt_sleep(self._state, request)
         self._grace.append((until, task.rank))
@@ -175,6 +176,7 @@ def deliver(state: RunState, rank: Rank, number: signal.Signals) -> None:
     """Send a signal to a rank, which ends or runs its handler at once if it sleeps, else when its call is answered."""
     task = rank.main
     if number != signal.SIGKILL and proc.is_caught(rank.pid, number):
+        _end_helpers(rank, number)
         os.kill(rank.pid, number)
         rank.wake()
         if task.request is not None:  # the kernel prefers the main thread
@@ -196,15 +198,29 @@ def end(rank: Rank, number: int = signal.SIGKILL) -> None:
     """
     if rank.gone:
         return
-    for pid in [*(proc.descendants(rank.pid) if rank.past.forked else ()), rank.pid]:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
+    _end_helpers(rank, number)
+    with suppress(ProcessLookupError):
+        os.kill(rank.pid, number)
     for task in rank.tasks.values():
-        if number != signal.SIGKILL and not task.process.is_main and _survives(task.process.pid, number):
-            continue
-        if task.stopped:
+        if task.process.is_main and task.stopped:
             task.lose()
     rank.wake()
+
+
+def _end_helpers(rank: Rank, number: int) -> None:
+    """Send a signal to the processes that a rank has started: torchrun and Slurm signal whole process groups."""
+    if not rank.past.forked:
+        return
+    ends = [
+        task for task in rank.tasks.values()
+        if not task.process.is_main and (number == signal.SIGKILL or not _survives(task.process.pid, number))
+    ]  # fmt: skip
+    for pid in proc.descendants(rank.pid):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+    for task in ends:
+        if task.stopped:
+            task.lose()
 
 
 def _survives(pid: int, number: int) -> bool:

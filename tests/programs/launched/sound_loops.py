@@ -509,6 +509,26 @@ def epochs_only() -> None:
         save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1})
 
 
+@loop
+def with_workers() -> None:
+    """Two workers load its batches, in an order that is shuffled for each epoch."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    job = saved()
+    if job:
+        model.load_state_dict(job["model"])
+        optimizer.load_state_dict(job["optimizer"])
+    sampler: DistributedSampler[Any] = DistributedSampler(data())
+    for epoch in range(job["epoch"] if job else 0, 3):
+        sampler.set_epoch(epoch)
+        for inputs, wanted in DataLoader(data(), batch_size=4, sampler=sampler, num_workers=2):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(inputs), wanted).backward()
+            reduce(model)
+            optimizer.step()
+        save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1})
+
+
 def run_loop(name: str) -> None:
     dist.init_process_group("gloo")
     OUT.mkdir(exist_ok=True)
