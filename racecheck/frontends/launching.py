@@ -298,6 +298,11 @@ def check(scenario: Scenario, world: World, *, free: bool) -> None:
             f"--storage {world.storage}: the working directory itself is watched, and stays on one local disk; "
             "let the program write to a directory below it"
         )
+    if isinstance(scenario, Program) and model.mirrored:
+        raise UsageError(
+            f"--storage {world.storage}: a launch command writes to a layer over your files, which has no objects; "
+            "write its save and load as a scenario (racecheck guide scenarios)"
+        )
     if isinstance(scenario, Program) and scenario.launch.spawns:
         if free:
             raise UsageError("--mode free runs what a launcher starts: leave it out")

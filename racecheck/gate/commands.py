@@ -61,10 +61,10 @@ class CommandGate:
             if report is not None:
                 reports[check.name] = report
         due = leading(cells)[: EFFORTS[self._terms.effort].explained]
-        made = {each.check: each for each in cells}
+        made, asked = {each.check: each for each in cells}, {each.name: each for each in checks}
         for name in due:
             if name in reports and not self.is_interrupted and self._left() > 0:
-                made[name] = self._explained(session, PLAN[name], made[name], reports[name])
+                made[name] = self._explained(session, asked[name], made[name], reports[name])
         return [*made.values()]
 
     def _search(self, check: CommandCheck) -> Search:

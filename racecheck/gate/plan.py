@@ -13,6 +13,7 @@ from racecheck.explore.requests import Search
 from racecheck.gate.effort import EFFORTS, Effort
 from racecheck.model.errors import UsageError
 from racecheck.model.hints import meant
+from racecheck.model.nouns import World
 from racecheck.targets.scenarios import make_world
 from racecheck.targets.suite import CHECKS, Check
 from racecheck.targets.suite.checks import CHANGES, NEEDS_ROOM, SHARED
@@ -39,9 +40,17 @@ class CommandCheck:
     quick: bool = True
     storage: str = SHARED
 
+    def world(self, world: World) -> World:
+        """Return the world of this check.
+
+        On another storage than one file system on one node, its ranks are on two nodes, or each on one of its own.
+        """
+        nodes = world.nodes if self.storage == SHARED else world.ranks if world.ranks % 2 else 2
+        return make_world(world, faults=self.faults, storage=self.storage, nodes=nodes)
+
     def search(self, search: Search, effort: Effort) -> Search:
         """Return the search of this check; ``search`` says what all checks of a command have in common."""
-        world = make_world(search.world, faults=self.faults)
+        world = self.world(search.world)
         due = effort.search(search.scenario, world)
         schedules = due.schedules if self.faults else due.schedules * _ORDERS
         return replace(

@@ -164,9 +164,12 @@ class Slot:
         return [self.nodes / str(node) for node in range(world.nodes)] if has_own else []
 
     def spread(self, world: World) -> None:
-        """Copy the watched directory to every disk of a world; the directory itself then only stands for them."""
+        """Copy the watched directory to every disk of a world; the directory itself then only stands for them.
+
+        Where a program has yet to make it, the disks are empty: the directory is where they are mounted.
+        """
         disks = [each for each in self.disks(world).values() if each != self.watched]
-        for each in disks:
+        for each in disks if self.watched.exists() else ():
             shutil.copytree(self.watched, each, symlinks=True, dirs_exist_ok=True)
         if disks:
             wipe(self.watched)

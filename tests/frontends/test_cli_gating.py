@@ -69,10 +69,30 @@ def test_checks_that_the_time_limit_cuts_off_are_unknown_in_one_line(racecheck: 
 
 
 @pytest.mark.parametrize(
+    ("storage", "verdict", "said"),
+    [
+        ("nfs", "PASS", ""),
+        ("node-local", "FAIL", "run again: racecheck run --storage node-local --nodes 2 --watch out --resume-with "),
+    ],
+)
+def test_all_checks_on_another_storage(racecheck: Racecheck, storage: str, verdict: str, said: str) -> None:
+    """Rank 0 saves alone, so on disks of their own the ranks of the second node have no checkpoint to resume from."""
+    words = ("--watch", "out", "--effort", "quick", "--storage", storage, "--check", "races", "--resume-with")
+    job = (*TORCHRUN, "damaged.py", "trusting")
+    status, text = racecheck("gate", *words, " ".join([*job, "6"]), "--", *job, "4")
+    assert status == int(verdict == "FAIL"), text
+    assert f"{verdict}  damaged (torch" in text
+    assert said in text
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--watch", "out", "--check", "kill", "--", *TORCHRUN, "who.py"], "unknown check 'kill' of a launch command"),
-        (["--storage", "nfs", "--", *TORCHRUN, "who.py"], "are for checkpointers: leave them out"),
+        (["--ranks", "3", "--", *TORCHRUN, "who.py"], "are for checkpointers: leave them out"),
+        (["--storage", "nfs", "--storage", "fuse", "--", *TORCHRUN, "who.py"], "on one storage at a time"),
+        (["--storage", "floppy", "--", *TORCHRUN, "who.py"], "floppy"),
+        (["--watch", "out", "--storage", "object", "--", *TORCHRUN, "damaged.py", "trusting", "2"], "has no objects"),
         (["--all", "--", *TORCHRUN, "who.py"], "are for checkpointers: leave them out"),
         (["mine.py::A", "mine.py::B"], "is neither one checkpointer nor a launch command"),
         (["--resume-with", "torchrun x.py", "dcp"], "need a launch command: -- torchrun ... train.py"),

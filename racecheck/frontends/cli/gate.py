@@ -51,6 +51,7 @@ from racecheck.report.words import escape
 from racecheck.sessions.launchers import capture
 from racecheck.targets.scenarios import make_world
 from racecheck.targets.suite import CHECKS, NAMES, Check
+from racecheck.targets.suite.checks import SHARED
 
 _SHORTEST, _LONGEST = 1, 1_000_000
 _STDOUT = Path("-")
@@ -120,7 +121,7 @@ def of_result(command: F) -> F:
     group=WHAT,
     multiple=True,
     metavar="NAME",
-    help="Only checks on this storage model; repeatable.",
+    help="Only checks on this storage model; repeatable. Of a launch command: run all checks on it, on two nodes.",
 )
 @option(
     "--ranks",
@@ -203,6 +204,11 @@ class GateOptions:
         return bool(self.target) and (self.watch is not None or capture.is_launcher(self.target[0]))
 
     @property
+    def storage(self) -> str:
+        """The storage of a launch command."""
+        return self.storages[0] if self.storages else SHARED
+
+    @property
     def part(self) -> Part | None:
         return parts.part(self.shard) if self.shard is not None else None
 
@@ -221,8 +227,11 @@ class GateOptions:
 
     def _check_target(self) -> None:
         if self.is_command:
-            if self.every or self.storages or self.ranks is not None or self.shard is not None or self.fresh:
-                raise UsageError("--all, --storage, --ranks, --shard and --fresh are for checkpointers: leave them out")
+            if self.every or self.ranks is not None or self.shard is not None or self.fresh:
+                raise UsageError("--all, --ranks, --shard and --fresh are for checkpointers: leave them out")
+            if len(self.storages) > 1:
+                raise UsageError("a launch command is judged on one storage at a time: give --storage once")
+            make_world(World(), storage=self.storage)
             return
         if len(self.target) > 1:
             raise UsageError(
@@ -261,32 +270,35 @@ class GateOptions:
 
     def of_command(self, findings: Path) -> GateResult:
         """Judge a launch command; returns the result, compared with the findings that are known."""
-        begun, terms, checks = time.perf_counter(), self._terms(findings), plan.chosen(self.checks, self.effort)
+        begun, terms = time.perf_counter(), self._terms(findings)
+        checks = [replace(each, storage=self.storage) for each in plan.chosen(self.checks, self.effort)]
         with ExitStack() as stack:
             workers = stack.enter_context(workers_of(self.jobs, self.cluster))
             again = self.resume_with or ""
             program, starting = launching.launched(
                 stack, config.read(), workers, self.target, self.watch, self.from_, again
             )
+            world = checks[0].world(program.world)
             before = before_of(self.known, [program.name], update=self.update)
             stack.enter_context(starting)
+            launching.check(program, world, free=False)
             with redirect_stdout(sys.stderr), display("starting; importing torch") as show, starting.lent() as session:
                 gate_ = CommandGate(program, terms, show, _tell, workers)
                 cells = gate_.cells(session, checks)
         seconds = time.perf_counter() - begun
         result = GateResult(
             tuple(cells), baseline.compare(cells, before), terms, seconds, interrupted=gate_.is_interrupted,
-            launch=self._launch,
+            launch=self._launch(world),
         )  # fmt: skip
         return self._updated(result, before)
 
-    @property
-    def _launch(self) -> str:
-        """The options and the command, for ``racecheck run``."""
+    def _launch(self, world: World) -> str:
+        """Return the options and the command, for ``racecheck run``."""
+        where = ["--storage", self.storage, "--nodes", str(world.nodes)] if self.storages else []
         watch = [] if self.watch is None else ["--watch", str(self.watch)]
         start = [] if self.from_ is None else ["--from", str(self.from_)]
         again = [] if self.resume_with is None else ["--resume-with", self.resume_with]
-        return shlex.join([*watch, *start, *again, "--", *self.target])
+        return shlex.join([*where, *watch, *start, *again, "--", *self.target])
 
     def _updated(self, result: GateResult, before: Baseline) -> GateResult:
         if self.update and self.known is not None and not result.interrupted:
