@@ -48,6 +48,7 @@ CONTINUED = "resumed jobs that could be compared with an uninterrupted one"
 NEVER_CONTINUED = f"no recovery trained or saved anything that the undisturbed run did, {_NOT_COMPARED}"
 _LATER, _OTHER_SEED = 1.0, "another"
 """Seconds by which the clocks of the second undisturbed run are ahead, and its seed."""
+_NO_STEPS = "the recovery takes no training step, so after damage its loads alone are judged"
 _OTHERS = "the recovery loads another save than the last one also without a fault, so lost saves are not judged"
 
 
@@ -71,6 +72,9 @@ def fitting(
     if undisturbed.recovery is not None and any(each.what not in {"crash", "damage"} for each in faults):
         resumed, more = _of_resumption(undisturbed, again)
         found, conditions = [*found, *resumed], (*conditions, *more)
+    recovery = undisturbed.recovery
+    if recovery is not None and not recovery.steps and any(each.what == "damage" for each in faults):
+        conditions = (*conditions, _NO_STEPS)
     shared = shared_by_ranks(undisturbed)
     found += [partial(same_checkpoint, observed=shared)] if shared else []
     always = (snapshot_isolation, error_honesty) if faults else (snapshot_isolation,)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from racecheck.invariants.judging import judges_damage
+from racecheck.invariants.series import loads_of, was_there
 from racecheck.model.nouns import Outcome, Returned, Stopped, TrainingStep, Violation, Weights
 from racecheck.model.training_parts import RANDOM
 
@@ -45,25 +46,39 @@ def damage_refused(outcome: Outcome) -> Iterator[Violation]:
 
 def _flaw(outcome: Outcome, recovery: Outcome, whole: Outcome) -> tuple[str, tuple[int, ...]]:
     """Return the flaw of a recovery of a damaged checkpoint, and its ranks; "" if it has none."""
-    stuck = tuple(rank for rank, each in enumerate(recovery.results) if isinstance(each, Stopped))
-    if len(stuck) < len([each for each in recovery.results if not isinstance(each, Returned)]):
+    stopped = {rank: each for rank, each in enumerate(recovery.results) if isinstance(each, Stopped)}
+    if len(stopped) < len([each for each in recovery.results if not isinstance(each, Returned)]):
         return "", ()
-    if stuck:
-        return "waits forever", stuck
-    loads = _loads(recovery)
-    wrong = [each for each in loads if not _is_known(each, [*_loads(whole), *_saves(outcome)])]
+    if stopped:  # one that still runs may end: that is a reason for doubt (`judge`)
+        is_stuck = all(each.kind != "running" for each in stopped.values())
+        return ("waits forever", tuple(stopped)) if is_stuck else ("", ())
+    loads = [each for each in loads_of(outcome, recovery) if each.tensors]
+    older = [each for each in loads if _is_older_file(outcome, each)]
+    known = [*_saves(outcome), *_loads(outcome)]
+    wrong = [each for each in loads if each not in older and not _is_known(each, [*_loads(whole), *known])]
     if wrong:
-        tensors = {each for save in _saves(outcome) for each in save.tensors.items()}
+        tensors = {each for save in known for each in save.tensors.items()}
         is_mix = all(tensors >= each.tensors.items() for each in wrong)
         what = "a mix of saves" if is_mix else "what nobody saved"
         return f"loads {what}, without an error", _ranks(wrong)
-    fallen = [each for each in loads if not _is_known(each, _loads(whole))]
+    fallen = [each for each in loads if each in older or not _is_known(each, _loads(whole))]
     if fallen:
         newest = [each for each in loads if each not in fallen and not _is_old(outcome, each)]
         return ("loads a mix of saves, without an error", _ranks(newest)) if newest else ("", ())
     if _loads(whole) and not loads and _has_more(outcome, whole):
         return "begins again beside other files of its saves, without an error", tuple(range(len(recovery.results)))
     return _other_steps(recovery, whole)
+
+
+def _is_older_file(outcome: Outcome, load: Weights) -> bool:
+    """Return whether a load is of a checkpoint from before the run, which is not the damaged one.
+
+    Its weights are not known.  A path that is not observed says nothing.
+    """
+    path, damaged = load.checkpoint, outcome.crash.file if outcome.crash is not None else ""
+    files = (damaged, damaged.partition("/")[2])  # on a disk of its own the path begins with the node
+    is_damaged = any(each == path or each.startswith(f"{path}/") for each in files)
+    return bool(path and load.series) and not is_damaged and was_there(outcome, path)
 
 
 def _has_more(outcome: Outcome, whole: Outcome) -> bool:

@@ -28,6 +28,16 @@ def of(step: int, rank: int) -> Weights:
     return loaded(rank, w=f"w{rank}{step}", b=f"b{step}")
 
 
+def own() -> Weights:
+    """A save of the recovery itself."""
+    return Weights(0, "saved", 1, "step3/r0.pt", {"w": "new"}, 2, "step#/r#.pt")
+
+
+def before(rank: int) -> Weights:
+    """A load of a file of which nothing is known: it was there before the run."""
+    return Weights(rank, "loaded", -1, "step0/r0.pt", {"w": "unknown"}, 1, "step#/r#.pt")
+
+
 def steps(*parts: str) -> tuple[TrainingStep, ...]:
     return tuple(TrainingStep(0, 0, {"batch": each, "random torch": each * 2}) for each in parts)
 
@@ -42,7 +52,7 @@ WHOLE = recovery(of(2, 0), of(2, 1), steps=steps("x", "y"))
 def damaged(again: Outcome | None, whole: Outcome | None = WHOLE, kind: str = "flip") -> Outcome:
     disk = {"step1/r0.pt": DiskEntry("file", 3, "d")}
     made = replace(outcome(returned(), returned()), weights=SAVES, recovery=again, undamaged=whole, disk=disk)
-    return replace(made, crash=Crash(kind, (), damage="something"))
+    return replace(made, crash=Crash(kind, (), damage="something", file="step2/r1.pt"))
 
 
 def said(made: Outcome) -> list[tuple[str, tuple[int, ...]]]:
@@ -60,9 +70,21 @@ def said(made: Outcome) -> list[tuple[str, tuple[int, ...]]]:
         recovery(loaded(0, w="bad"), results=(died(status=1), died(signal="SIGTERM"))),
         recovery(of(1, 0), of(1, 1), steps=steps("v", "w", "x", "y")),
         recovery(of(2, 0), of(2, 1)),
+        recovery(of(2, 0), of(2, 1), own(), replace(own(), kind="loaded", event=9), steps=steps("x", "y")),
+        recovery(before(0), before(1), steps=steps("q")),
         recovery(of(2, 0), of(2, 1), steps=(TrainingStep(0, 0, {"batch": "x", "random torch": "other"}), *steps("y"))),
     ],
-    ids=["alike", "refused", "the other waits", "refused later", "older", "steps not seen", "random numbers"],
+    ids=[
+        "alike",
+        "refused",
+        "the other waits",
+        "refused later",
+        "older",
+        "steps not seen",
+        "of its own save",
+        "from before the run",
+        "random numbers",
+    ],
 )
 def test_what_is_right(again: Outcome) -> None:
     assert said(damaged(again)) == []
@@ -74,6 +96,12 @@ def test_what_is_right(again: Outcome) -> None:
         (recovery(of(2, 0), loaded(1, w="bad", b="b2")), "loads what nobody saved, without an error", (1,)),
         (recovery(loaded(0, w="w01", b="b2"), of(2, 1)), "loads a mix of saves, without an error", (0,)),
         (recovery(of(1, 0), of(2, 1)), "loads a mix of saves, without an error", (1,)),
+        (recovery(of(2, 0), before(1)), "loads a mix of saves, without an error", (0,)),
+        (
+            recovery(of(2, 0), replace(before(1), checkpoint="step2/r1.pt")),
+            "loads what nobody saved, without an error",
+            (1,),
+        ),
         (recovery(), "begins again beside other files of its saves, without an error", (0, 1)),
         (recovery(results=(stopped("asleep"), returned())), "waits forever", (0,)),
         (recovery(of(2, 0), of(2, 1), steps=steps("x", "z")), "takes other training steps, without an error", (0,)),
@@ -99,6 +127,12 @@ def test_what_cannot_be_judged(again: Outcome | None, whole: Outcome | None, why
     judgement = judge(damaged(again, whole), [damage_refused])
     assert judgement.verdict is Verdict.UNKNOWN
     assert why in judgement.reasons[-1]
+
+
+def test_a_recovery_that_has_not_ended_is_open() -> None:
+    judgement = judge(damaged(recovery(results=(stopped("running"), stopped("asleep")))), [damage_refused])
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert judgement.reasons == ("in the recovery: rank 0 did not end: waits",)
 
 
 def test_it_judges_damage_alone() -> None:

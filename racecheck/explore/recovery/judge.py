@@ -23,6 +23,7 @@ from racecheck.invariants import judge
 from racecheck.model.nouns import Crash, Died, Event, Invariant, Op, Outcome, Raised, RankResult, Stopped, Verdict
 from racecheck.sessions.session import Session
 from racecheck.supervisor.finish.recorder import Recorder
+from racecheck.targets.programs import Program
 from racecheck.targets.scenarios import Scenario
 
 MOST_HUNG = 3
@@ -138,7 +139,10 @@ def judge_crashes(
         return Crashes(outcome, dict.fromkeys(models, Count()), reasons=(reason,))
     until = started + seconds if seconds > 0 else 0.0
     for alone in (False, True):
-        judging = _StateJudge(session, scenario, outcome, recorder, log, invariants, seed, until, alone=alone)
+        judging = _StateJudge(
+            session, scenario, outcome, recorder, log, invariants, seed, until, alone=alone,
+            controlled=isinstance(scenario, Program) and not KINDS.isdisjoint(models),
+        )  # fmt: skip
         judging.most, judging.limit = most, limit
         try:
             found = judging.judge(log, models, progress, only)
@@ -209,11 +213,14 @@ class _StateJudge:
         until: float,
         *,
         alone: bool = False,
+        controlled: bool = False,
     ) -> None:
         self.invariants, self.until, self.alone = invariants or scenario.invariants, until, alone
         self.cutting, self.recorder = Cutting(outcome, recorder), recorder
         ages = Ages.of(outcome, recorder, log)
-        self.recoveries = Recoveries(session, scenario, outcome.world, recorder, ages, self.invariants, seed)
+        self.recoveries = Recoveries(
+            session, scenario, outcome.world, recorder, ages, self.invariants, seed, controlled=controlled
+        )
         self.seen: dict[Disks, Recovered] = {}
         self.order: list[Disks] = []
         self.doubts: tuple[str, ...] = ()

@@ -46,13 +46,17 @@ class Recoveries:
         ages: Ages,
         invariants: Sequence[Invariant],
         seed: str,
+        *,
+        controlled: bool = False,
     ) -> None:
+        """Take a session; ``controlled``: a recovery of one rank runs under control, too: its steps are observed."""
         self._session, self._scenario, self._recorder, self._ages, self._seed = session, scenario, recorder, ages, seed
         self._reading = wants_contents(after_crash(invariants))
         fresh = scenario.fresh_world(world) if scenario.has_recovery else None
         self._world = fresh or make_world(world, faults=(), ranks=1, nodes=1)
         self._is_needed = fresh is not None or self._reading
-        self._is_single = self._world.ranks == 1 and not storage.make(self._world).per_node
+        self._is_controlled = controlled
+        self._is_single = self._world.ranks == 1 and not storage.make(self._world).per_node and not controlled
         self._loaders: Loaders | None = None
         self._placed: dict[str, Placed] = {}
         self.problem = ""
@@ -70,6 +74,8 @@ class Recoveries:
     @property
     def slow(self) -> str:
         if not self._is_needed or self._is_single:
+            return ""
+        if self._is_controlled and self._world.ranks == 1:
             return ""
         has = f"{self._world.ranks} ranks" if self._world.ranks > 1 else "a disk for each node"
         return f"the recovery has {has}: each state needs a world of its own (ranks=1 is faster)"
