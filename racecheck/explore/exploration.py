@@ -168,8 +168,14 @@ class Exploration:
             if self._varies_clocks and self.tally.done == 1:
                 self.clocks.begin(outcome)
             self._set_clocks_apart(progress)
-            if not outcome.schedule and not self.search.free:
+            if not outcome.schedule and not self.search.free and not self._has_begun_again:
                 return  # without a choice, every further run would be the same
+
+    @property
+    def _has_begun_again(self) -> bool:
+        """Return whether a proof begins again after its first run: it counts only runs from then on."""
+        claim = self.strategy.claim()
+        return claim.proves and not claim.exhaustive and not (claim.traces or claim.redundant)
 
     @property
     def _varies_clocks(self) -> bool:

@@ -35,6 +35,20 @@ def test_an_unnoticed_flipped_bit_is_found_and_replays(racecheck: Racecheck) -> 
     assert (status, json.loads(text)["reproduced"]) == (1, 2), text
 
 
+def test_a_job_of_one_rank_is_judged_by_its_steps(racecheck: Racecheck) -> None:
+    words_ = [str(each) for each in words("safetensors", "--fault", "damage kind=flip path=state.json")]
+    status, text = racecheck(*(each.replace("node=2", "node=1") for each in words_))
+    assert status == 1, text
+    assert "in step-4/state.json, the resumed job takes other training steps" in text
+
+
+def test_a_job_that_has_done_all_its_steps_is_judged_by_its_loads(racecheck: Racecheck) -> None:
+    told = ("--fault", "damage kind=flip path=state.json")
+    status, text = racecheck("run", *DAMAGED, *told, "--", *TORCHRUN, "damaged.py", "safetensors", "4")
+    assert status == 0, text
+    assert "the recovery takes no training step, so after damage its loads alone are judged" in text
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "kinds", "said"),

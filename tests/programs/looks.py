@@ -54,6 +54,14 @@ def ages_of_one_rank(rank: Rank) -> int:
     return int((rank.path / "0").stat().st_mtime_ns < (rank.path / "other").stat().st_mtime_ns)
 
 
+@scenario(ranks=1)
+def ages_without_others(rank: Rank) -> int:
+    """Nobody else is there, so there is no choice in a run."""
+    (rank.path / "0").mkdir()
+    (rank.path / "other").mkdir()
+    return int((rank.path / "0").stat().st_mtime_ns < (rank.path / "other").stat().st_mtime_ns)
+
+
 @scenario(ranks=2)
 def asks_only_what_is_there(rank: Rank) -> bool:
     (rank.path / str(rank.rank)).mkdir()

@@ -9,6 +9,7 @@ import pytest
 from racecheck.explore.reports import Report
 from racecheck.explore.requests import Search
 from racecheck.explore.search import explained, explore
+from racecheck.invariants import no_file_errors
 from racecheck.model.nouns import Outcome, Returned, Violation
 from racecheck.sessions.session import Session
 from tests.support.targets import target
@@ -72,6 +73,15 @@ def test_a_stat_alone_is_no_look(session: Session) -> None:
 def test_times_that_one_rank_gave_have_one_order(session: Session) -> None:
     _, report = searched(session, "ages_of_one_rank")
     assert str(report.claim) == "EXHAUSTED: 1 trace, 0 redundant; no two changes set the same file time"
+
+
+def test_a_proof_that_begins_again_makes_another_run_of_the_only_order(session: Session) -> None:
+    found, report = searched(session, "ages_without_others")
+    assert str(report.claim) == "EXHAUSTED: 1 trace, 0 redundant; no two changes set the same file time"
+    scenario = target("looks", "ages_without_others")
+    short = explore(session, Search(scenario, scenario.world, (no_file_errors,), strategy="dpor", schedules=1))
+    assert found[0].schedule == ()
+    assert "INCOMPLETE: no schedule was run since the search began again" in str(short.claim)
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ class DPOR(Strategy):
         """Say how much is yet to be tried."""
         left = self.progress.left
         if not self.progress.traces and not self.progress.redundant:
-            return "no schedule was run"
+            return "no schedule was run" + " since the search began again" * bool(self.progress.bounds)
         about = f"about {self.progress.covered:.0%} done"
         return f"{left} branch{'es' * (left != 1)} left to try, {about}" if left else ""
 
