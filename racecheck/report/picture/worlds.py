@@ -109,7 +109,7 @@ def _crash(outcome: Outcome, crash: Crash) -> PageData:
     for index, event in enumerate(outcome.trace):
         if isinstance(event, Op) and event.places and index not in gone:
             paths[event.places[0].inode] = event.path
-    files = [paths[each] for each in torn - {0} if each in paths]
+    files = [crash.file] if crash.damage else [paths[each] for each in torn - {0} if each in paths]
     return {
         "name": name,
         "damaged": bool(crash.damage),

@@ -51,15 +51,16 @@ function endsList(world, most) {
   return `<div class="ends">${lines.join("")}</div>`;
 }
 
-const ended = world => world.crash ? "crash" : world.events.some(event => event.role === "kill") ? "kill" : "run";
+const ended = world => world.crash ? (world.crash.damaged ? "damage" : "crash") : world.events.some(event => event.role === "kill") ? "kill" : "run";
 
 // What a recovery meets: each file, whose op changed it last, in the save of which step, and how much of it is there.
 function metCard(world, after) {
   const before = treeAfter(world, world.events.length - 1), disk = recorded(world.disk);
   const files = [...disk].filter(([, entry]) => entry.kind === "f"), gone = world.crash ? [...before].filter(([path, entry]) => entry.kind === "f" && !disk.has(path)) : [];
-  const lines = [...files, ...gone].slice(0, MOST_FILES).map(([path, entry]) => {
+  const hit = ([path]) => Boolean(world.crash && world.crash.files.includes(path));
+  const lines = [...files, ...gone].sort((a, b) => hit(b) - hit(a)).slice(0, MOST_FILES).map(([path, entry]) => {
     const event = world.events[entry.by], rank = event ? rankOf(world, event.lane) : -1, step = event ? stepOf(world, rank, entry.by) : null;
-    const state = !disk.has(path) ? `<span class="tag odd">lost</span>` : world.crash && !entry.size && before.has(path) && before.get(path).size ? `<span class="tag odd">empty</span>` : world.crash && world.crash.files.includes(path) ? `${bytes(entry.size)} <span class="tag odd">torn</span>` : bytes(entry.size);
+    const state = !disk.has(path) ? `<span class="tag odd">lost</span>` : world.crash && !entry.size && before.has(path) && before.get(path).size ? `<span class="tag odd">empty</span>` : world.crash && world.crash.files.includes(path) ? `${bytes(entry.size)} <span class="tag odd">${world.crash.damaged ? "damaged" : "torn"}</span>` : bytes(entry.size);
     return { path, by: event ? `rank ${rank}, op ${entry.by + 1}` : "", step: step !== null ? `step ${step}` : event ? "the run" : "before the run", state };
   });
   const mixed = new Set(lines.filter(line => !world.crash && lines.some(other => parent(other.path) === parent(line.path) && other.step !== line.step)));

@@ -17,7 +17,7 @@ function treeAfter(world, index) {
 // Return the tree that a row shows, the tree before it, and where both come from.
 function treesOf(row) {
   const world = row.world, derived = world.agrees ? "derived from the ops" : "derived; the recorded end differs";
-  if (row.type === "crash") return [recorded(world.disk), treeAfter(world, row.index), "as recorded, after the crash"];
+  if (row.type === "crash") return [recorded(world.disk), treeAfter(world, row.index), `as recorded, after the ${ended(world)}`];
   if (row.type === "end") return [recorded(world.disk), recorded(world.disk), "as recorded, at the end"];
   if (row.number && row.index < 0) return [recorded(world.tree), recorded(world.tree), "as recorded"];
   const after = treeAfter(world, row.index);
