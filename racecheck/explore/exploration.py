@@ -475,7 +475,7 @@ class Exploration:
         claim = claim.join(self.tally.continued.claim())
         if isinstance(search.scenario, Program) and not search.world.faults:
             claim = claim.join(several(each.outcome for each in self.tally.endings.values() if not each.violations))
-        claim = claim.join(self.crashing.claim()).join(pending(why))
+        claim = claim.join(self.crashing.claim()).join(pending(why)).join(self.tally.in_vain(search.world))
         return Report(
             target=search.scenario.target,
             verdict=verdict,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from racecheck import faults
-from racecheck.crash.damage import KINDS
+from racecheck.crash.damage import KINDS, reads_files
 from racecheck.explore.continued import Continued
 from racecheck.explore.doubts import DIFFERS, MOST_IN_A_ROW, Doubts
 from racecheck.explore.excused import Excused
@@ -16,9 +16,12 @@ from racecheck.explore.resume import Known, Past
 from racecheck.invariants.series import count
 from racecheck.model.compare import effect, fingerprint
 from racecheck.model.nouns import Coverage, Fault, Invariant, Judgement, Outcome, Verdict, World
-from racecheck.scheduling.claims import Claim, lowered, merged, of_run
+from racecheck.scheduling.claims import NOTHING_AGAINST, Claim, lowered, merged, of_run
 
 Effect = tuple[object, ...]
+
+READS_NOTHING = "the recovery reads no file, so none was damaged"
+"""A condition of claims with damage to any file."""
 
 
 class Tally:
@@ -126,10 +129,20 @@ class Tally:
 
     def unreached(self, world: World) -> list[str]:
         """Return a line for each fault that has not happened, unless the search ended before it could."""
+        if self.is_hopeless:
+            return []
         counted = zip(world.faults, self.fired, strict=True)
-        return (
-            [] if self.is_hopeless else [f"never reached: {faults.text(each)}" for each, times in counted if not times]
-        )
+        missed = [fault for fault, times in counted if not times and not self._is_in_vain(fault)]
+        return [f"never reached: {faults.text(each)}" for each in missed]
+
+    def _is_in_vain(self, fault: Fault) -> bool:
+        """Return whether a fault damages any file that the recovery reads, and it reads none."""
+        whole = [each.outcome for each in self.endings.values() if each.outcome.crash is None]
+        return fault.what == "damage" and fault.path == "**" and not any(map(reads_files, whole))
+
+    def in_vain(self, world: World) -> Claim:
+        """Return the claim with the condition that no file was damaged, if damage was asked for and none is read."""
+        return Claim(True, conditions=(READS_NOTHING,)) if any(map(self._is_in_vain, world.faults)) else NOTHING_AGAINST
 
     def as_past(self, begun: int, crashes: Done) -> Past:
         """Return the results for a search that goes on from here, after ``begun`` runs."""

@@ -81,8 +81,11 @@ def test_the_ways_to_save(racecheck: Racecheck, how: str, kinds: str, said: list
     assert all(each in text for each in said), text
 
 
-def test_a_job_that_reads_no_file_leaves_the_verdict_open(racecheck: Racecheck) -> None:
+def test_a_job_that_reads_no_file_cannot_be_damaged(racecheck: Racecheck) -> None:
 
     status, text = racecheck("run", *DAMAGED, "--fault", "damage", "--", *TORCHRUN, *NOTHING)
+    assert status == 0, text
+    assert "the recovery reads no file, so none was damaged" in text
+    status, text = racecheck("run", *DAMAGED, "--fault", "damage path=*.pt", "--", *TORCHRUN, *NOTHING)
     assert status == 3, text
-    assert "never reached: damage" in text
+    assert "never reached: damage path=*.pt" in text

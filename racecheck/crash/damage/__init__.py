@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from racecheck.crash.damage.damages import KINDS, damaged
+from racecheck.crash.damage.damages import KINDS, damaged, reads_files
 
-__all__ = ["KINDS", "damaged"]
+__all__ = ["KINDS", "damaged", "reads_files"]

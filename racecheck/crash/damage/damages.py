@@ -43,6 +43,12 @@ def damaged(outcome: Outcome, log: Log, recorder: Recorder, kind: str, asked: Se
     return found
 
 
+def reads_files(outcome: Outcome) -> bool:
+    """Return whether the recovery of a run opened a file to read."""
+    ops = outcome.recovery.ops if outcome.recovery is not None else ()
+    return any(_reads(op) and any(place.kind == "file" for place in op.places) for op in ops)
+
+
 @dataclass(frozen=True, slots=True)
 class _Files:
     disk: Disk
