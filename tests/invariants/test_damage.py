@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from racecheck.invariants import damage_refused, judge
-from racecheck.model.nouns import Crash, DiskEntry, Outcome, RankResult, TrainingStep, Verdict, Weights
-from tests.support.builders import died, outcome, raised, returned, stopped
+from racecheck.model.nouns import Crash, DiskEntry, Outcome, Place, RankResult, TrainingStep, Verdict, Weights
+from tests.support.builders import died, op, outcome, raised, returned, stopped
 
 SAVES = tuple(
     Weights(
@@ -127,6 +127,12 @@ def test_what_cannot_be_judged(again: Outcome | None, whole: Outcome | None, why
     judgement = judge(damaged(again, whole), [damage_refused])
     assert judgement.verdict is Verdict.UNKNOWN
     assert why in judgement.reasons[-1]
+
+
+def test_a_file_that_the_run_has_made_is_known() -> None:
+    made = replace(op("0 open step0/r0.pt"), places=(Place("step0/r0.pt", 1, "r0.pt", 0, ""),))
+    again = replace(damaged(recovery(of(2, 0), before(1))), trace=(made,))
+    assert said(again) == [("loads what nobody saved, without an error", (1,))]
 
 
 def test_a_recovery_that_has_not_ended_is_open() -> None:
