@@ -24,8 +24,9 @@ PAGE = 4096
 class Change:
     """A change that lasts or is lost as a whole: bytes of a file ("data"), its size ("size"), or names.
 
-    ``entry`` is its place in the log, ``inode`` its object.  ``removes`` are names that go, ``adds``
-    those that come, with their objects.  ``extends``: bytes beyond the end of the file; ``shrinks``: it gets shorter.
+    ``entry`` is its place in the log, ``inode`` its object.  It takes away the names ``removes``,
+    and brings the names ``adds``, each with its object.  ``extends``: bytes beyond the end of the file;
+    ``shrinks``: the file gets shorter.
     """
 
     entry: int

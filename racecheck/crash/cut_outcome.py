@@ -33,7 +33,7 @@ class Cutting:
     def cut(self, crash: Crash, disks: Mapping[str, Disk]) -> Outcome:
         """Return the outcome that the crash left, without its recovery and without the contents of files.
 
-        Its trace has the events that had happened and no others, and ranks had said by then all that it has of them.
+        Its trace has the events before the crash, and its weights are the declarations before the crash.
         """
         if crash.happened not in self._cuts:
             self._cuts[crash.happened] = self._cut(crash.happened)

@@ -98,7 +98,7 @@ class Tally:
         self.doubts.add(judgement.reasons)
 
     def note(self, claim: Claim) -> None:
-        """Join a claim, which may lower that of the search."""
+        """Join a claim, which may lower the claim of the search."""
         self.shown = self.shown.join(claim)
 
     def lower(self, doubt: str) -> None:

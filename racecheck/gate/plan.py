@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from racecheck.explore.requests import Search
+from racecheck.faults import parse
 from racecheck.gate.effort import EFFORTS, Effort
 from racecheck.model.errors import UsageError
 from racecheck.model.hints import meant
@@ -89,7 +90,7 @@ KNOWN: Mapping[str, Check | CommandCheck] = {**CHECKS, **PLAN}
 
 
 def _is_damage(specs: Sequence[str]) -> bool:
-    return any(each.startswith("damage") for each in specs)
+    return any(parse(each).what == "damage" for each in specs)
 
 
 def chosen(names: Sequence[str], effort: str) -> list[CommandCheck]:

@@ -49,7 +49,7 @@ def _flaw(outcome: Outcome, recovery: Outcome, whole: Outcome) -> tuple[str, tup
     stopped = {rank: each for rank, each in enumerate(recovery.results) if isinstance(each, Stopped)}
     if len(stopped) < len([each for each in recovery.results if not isinstance(each, Returned)]):
         return "", ()
-    if stopped:  # one that still runs may end: that is a reason for doubt (`judge`)
+    if stopped:  # a rank that still runs may end: `judge` has a reason for doubt
         is_stuck = all(each.kind != "running" for each in stopped.values())
         return ("waits forever", tuple(stopped)) if is_stuck else ("", ())
     loads = [each for each in loads_of(outcome, recovery) if each.tensors]
@@ -82,13 +82,13 @@ def _is_older_file(outcome: Outcome, load: Weights) -> bool:
 
 
 def _has_more(outcome: Outcome, whole: Outcome) -> bool:
-    """Return whether a disk has files like those that were saved or loaded: equal but for numbers."""
+    """Return whether a disk has a file whose path, without numbers, was saved or loaded."""
     known = {_NUMBER.sub("#", each.checkpoint) for each in (*_saves(outcome), *_loads(whole))}
     return any(_NUMBER.sub("#", path) in known for path, each in outcome.disk.items() if each.kind == "file")
 
 
 def _other_steps(recovery: Outcome, whole: Outcome) -> tuple[str, tuple[int, ...]]:
-    """Return how the training steps of a recovery differ from those of the undamaged one, if they were observed."""
+    """Return how a recovery trains otherwise than the undamaged recovery, if its steps were observed."""
     if not (recovery.steps and whole.steps):
         return "", ()
     ranks = range(len(whole.results))
@@ -111,7 +111,7 @@ def _saves(outcome: Outcome) -> list[Weights]:
 
 
 def _is_known(load: Weights, others: Sequence[Weights]) -> bool:
-    """Return whether all tensors of a load are those of one of the others."""
+    """Return whether one of the others has all tensors of a load."""
     return any(load.tensors.items() <= each.tensors.items() for each in others)
 
 

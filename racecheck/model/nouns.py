@@ -489,7 +489,7 @@ class Outcome:
     steps: tuple[TrainingStep, ...] = ()
     recovery: Outcome | None = None
     undamaged: Outcome | None = None
-    """The recovery of the run itself, if that of this outcome is from a damaged disk."""
+    """The recovery of the run itself, if ``recovery`` began from a damaged disk."""
     outside: Mapping[str, str] = field(default_factory=dict)
     mismatch: Mismatch | None = None
     names: tuple[str, ...] = ()

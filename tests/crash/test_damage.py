@@ -6,7 +6,6 @@ import io
 import json
 import struct
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -210,9 +209,5 @@ def test_a_finding_replays(session: Session, tmp_path: Path) -> None:
 
 
 def test_damage_needs_a_recovery(session: Session) -> None:
-    scenario = target("crashing", "overwriting")
-    bare = SimpleNamespace(name="bare", has_recovery=False)
-    from racecheck.explore.recovery.runs import _check
-
-    with pytest.raises(UsageError, match="damage needs a recovery that loads the files: give bare one"):
-        _check(bare, make_world(scenario.world, faults=["damage"]), (), ("flip",))  # type: ignore[arg-type]  # enough
+    with pytest.raises(UsageError, match="damage needs a recovery that loads the files: give without_recovery one"):
+        search(session, "without_recovery")

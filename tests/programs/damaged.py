@@ -14,7 +14,7 @@ def digest(path: Path) -> str:
 
 
 def save(rank: Rank) -> None:
-    """Save two steps, in directories of their own, with a file for each rank and one that describes it."""
+    """Save two steps, in directories of their own, with two files for each rank: weights, and their digest."""
     import torch
 
     for step in (1, 2):
@@ -100,3 +100,8 @@ def loading_in_silence(rank: Rank) -> None:
 @loading_in_silence.recover(ranks=1)
 def read(rank: Rank) -> None:
     (rank.path / "step-2" / "rank0.pt").read_bytes()
+
+
+@racecheck.scenario(ranks=1, invariants=(consistent_weights,))
+def without_recovery(rank: Rank) -> None:
+    save(rank)

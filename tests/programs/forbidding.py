@@ -22,7 +22,7 @@ def forbid(calls: dict[str, int]) -> None:
         assert known is not None
         codes += [(seccomp._EQUAL, 0, 1, known), (seccomp._RETURN, 0, 0, RETURN_ERRNO | error)]
     codes.append((seccomp._RETURN, 0, 0, seccomp._ALLOW))
-    program = seccomp._FilterStruct(len(codes), (seccomp._Instruction * len(codes))(*codes))  # type: ignore[misc]
+    program = seccomp._FilterStruct(len(codes), (seccomp._Instruction * len(codes))(*codes))  # type: ignore[misc]  # ctypes builds array types
     libc.prctl(seccomp._PR_SET_NO_NEW_PRIVS, 1)
     seccomp_number = number("seccomp", libc.MACHINE) or 0
     _, failed = libc.syscall(seccomp_number, 1, 0, ctypes.byref(program))  # type: ignore[arg-type]

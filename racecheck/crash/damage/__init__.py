@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from racecheck.crash.damage.damages import KINDS, damaged, reads_files
+from racecheck.crash.damage.damages import KINDS, Damages, reads_files
 
-__all__ = ["KINDS", "damaged", "reads_files"]
+__all__ = ["KINDS", "Damages", "reads_files"]

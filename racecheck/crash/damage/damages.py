@@ -1,7 +1,8 @@
-"""The disks that damage leaves: one file of a checkpoint that the recovery reads is not as it was saved.
+"""The disks that damage leaves after a run: one file that the recovery reads is not as it was saved.
 
-flip: a bit of a part of the file (`file_parts`) is the other one.  cut: the last byte, or the second half, is missing.
-zero: the page in the middle has zeros.  empty, missing: the file is.  older: the file is that of an older save.
+flip: a bit of a part of the file (`file_parts`) is inverted.  cut: the last byte, or the second half, is missing.
+zero: the page in the middle has zeros.  empty, missing: the file has no bytes, or no name.  older: it has the bytes of
+an older save.
 """
 
 from __future__ import annotations
@@ -23,24 +24,27 @@ _NUMBER = re.compile(r"\d+")
 KINDS = frozenset(faults.DAMAGES)
 
 
-def damaged(outcome: Outcome, log: Log, recorder: Recorder, kind: str, asked: Sequence[Fault]) -> list[CrashState]:
-    """Return the disks with one kind of damage to a file that the undamaged recovery of a run opened to read.
+class Damages:
+    """The disks with a damaged file after one run, whose ``outcome`` has the undamaged recovery."""
 
-    ``asked`` are the faults of this kind, any of whose patterns the path has to match.
-    """
-    changes = Changes(log)
-    whole = changes.disk(LastingChoice((1 << len(changes.every)) - 1))
-    files = _Files(whole, recorder, log.per_node)
-    happened = tuple(range(len(outcome.trace)))
-    found = []
-    for path in files.read_by(outcome.recovery):
-        shown = files.shown(path)
-        if any(faults.matches(each, shown.partition("/")[2] if log.per_node else shown) for each in asked):
-            for stored, said in files.damaged(path, kind):
-                left = tuple((name, stored if name == path else each) for name, each in whole.paths)
-                disk = Disk(tuple((name, each) for name, each in left if each is not None))
-                found.append(CrashState(disk, Crash(kind, happened, damage=said, file=shown)))
-    return found
+    def __init__(self, outcome: Outcome, log: Log, recorder: Recorder) -> None:
+        changes = Changes(log)
+        self._whole = changes.disk(LastingChoice((1 << len(changes.every)) - 1))
+        self._files = _Files(self._whole, recorder, log.per_node)
+        self._read = self._files.read_by(outcome.recovery)
+        self._happened = tuple(range(len(outcome.trace)))
+
+    def states(self, kind: str, asked: Sequence[Fault]) -> list[CrashState]:
+        """Return the disks with one kind of damage; ``asked`` are its faults, whose patterns choose the files."""
+        found = []
+        for path in self._read:
+            shown = self._files.shown(path)
+            if any(faults.matches(each, self._files.on_node(shown)) for each in asked):
+                for stored, said in self._files.damaged(path, kind):
+                    left = tuple((name, stored if name == path else each) for name, each in self._whole.paths)
+                    disk = Disk(tuple((name, each) for name, each in left if each is not None))
+                    found.append(CrashState(disk, Crash(kind, self._happened, damage=said, file=shown)))
+        return found
 
 
 def reads_files(outcome: Outcome) -> bool:
@@ -59,6 +63,10 @@ class _Files:
     def shown(self, path: str) -> str:
         """Return a path as an outcome has it."""
         return self.recorder.unstable.show(path)
+
+    def on_node(self, shown: str) -> str:
+        """Return a path as the ranks of its node name it."""
+        return shown.partition("/")[2] if self.per_node else shown
 
     def read_by(self, recovery: Outcome | None) -> list[str]:
         """Return the files of the disk that a recovery opened to read, in the order of their paths."""
@@ -88,7 +96,7 @@ class _Files:
         elif kind == "older":
             older = self._older(path)
             if older:
-                yield self.disk[older], f"{name} is that of the older save, {self.shown(older)}"
+                yield self.disk[older], f"{name} has the bytes of the older {self.shown(older)}"
         else:
             yield from self._flipped(path, whole, name)
 
@@ -104,7 +112,7 @@ class _Files:
     def _older(self, path: str) -> str:
         """Return the same file in the directory of the save before, "" if there is none.
 
-        Its path differs in one number, which is smaller, of a directory: the numbers of files may be those of ranks.
+        Its path differs in one number of a directory, which is smaller.  Numbers of files may be numbers of ranks.
         """
         directory, _, name = path.rpartition("/")
         candidates = []

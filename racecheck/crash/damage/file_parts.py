@@ -90,6 +90,6 @@ def _spread(data: bytes) -> Iterator[BytePlace]:
 
 
 def _chosen(tensors: Sequence[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
-    """Return the first tensor, the largest and the last one, of those that have bytes."""
+    """Return the first, the largest and the last tensor, without empty tensors."""
     there = [each for each in tensors if each[1]]
     return [*dict.fromkeys((there[0], max(there, key=lambda each: each[1]), there[-1]))] if there else []

@@ -18,7 +18,7 @@ class ModelRules:
 
     ``requires``: for each change the set of those without which it does not last.  ``promises``: for each fsync and
     sync, by its place in the log, the set of changes that last once it has returned, whatever they require; ``may``
-    those that may then last without their requirements, ``revokes`` those whose promise it takes back.
+    is the set of changes that may then last without their requirements, ``revokes`` the set that loses its promise.
     ``implies``: where all of the first last and none of the second, all of the third do.
 
     ``late`` are for each fsync and sync the changes that it is about where they come before it, which they do in some

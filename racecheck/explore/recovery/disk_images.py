@@ -24,8 +24,8 @@ class TooLarge(Exception):
 class Ages:
     """Return how long before the end of a run things were changed, as far as a disk shows it.
 
-    Of a file its youngest bytes count, but none that damage has put there; of one that has none, and of a directory,
-    when its name was last given.  (A recovery mostly asks which of several checkpoints is the newest.)
+    A file is as old as its youngest bytes, without the bytes of damage.  An empty file and a directory are as old as
+    their names.  (A recovery mostly asks which of several checkpoints is the newest.)
     """
 
     end: int

@@ -51,7 +51,7 @@ class Group:
 @dataclass(slots=True)
 class _GroupInTheMaking:
     models: dict[str, set[int]] = field(default_factory=dict)
-    """The states by model; one that fails on several ranks is one."""
+    """The states by model: a state that fails on several ranks counts once."""
     witnesses: list[tuple[int, int, Violation, Witness]] = field(default_factory=list)
 
 

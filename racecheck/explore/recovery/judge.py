@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from racecheck import faults
 from racecheck.crash.build import build
 from racecheck.crash.cut_outcome import Cutting, uncut
-from racecheck.crash.damage import KINDS, damaged
+from racecheck.crash.damage import KINDS, Damages
 from racecheck.crash.log import Log
 from racecheck.crash.repairs.repair import repairs, with_one_more
 from racecheck.crash.states import ALL, CrashState, Enumeration, states
@@ -221,6 +221,7 @@ class _StateJudge:
         self.recoveries = Recoveries(
             session, scenario, outcome.world, recorder, ages, self.invariants, seed, controlled=controlled
         )
+        self._damages: Damages | None = None
         self.seen: dict[Disks, Recovered] = {}
         self.order: list[Disks] = []
         self.doubts: tuple[str, ...] = ()
@@ -256,7 +257,9 @@ class _StateJudge:
             return states(log, model, acks=self.cutting.acks, most=self.most)
         run = self.cutting.outcome
         asked = [each for each in run.world.faults if each.what == "damage" and model in faults.kinds(each)]
-        found = tuple(damaged(run, log, self.recorder, model, asked))
+        if self._damages is None:
+            self._damages = Damages(run, log, self.recorder)
+        found = tuple(self._damages.states(model, asked))
         return Enumeration(found, "", 0, len(found))
 
     def recovered(self, pending: Sequence[Disks], left_out: list[str]) -> Iterator[int]:
@@ -382,7 +385,7 @@ class _Pass:
 
 
 def _place(crash: Crash, trace: Sequence[Event]) -> str:
-    """Say in words when a crash came, or what was damaged."""
+    """Say in words when a crash came, or which file was damaged."""
     if crash.damage:
         return crash.damage
     ops = [event.label for index in crash.happened if isinstance(event := trace[index], Op)]

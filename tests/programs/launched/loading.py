@@ -10,7 +10,7 @@ import sys
 
 import torch
 import torch.distributed as dist
-from sound_loops import OUT, data, network, reduce, save, saved
+from sound_loops import OUT, data, network, reduce, resumed, save
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -32,13 +32,10 @@ dist.init_process_group("gloo")
 OUT.mkdir(exist_ok=True)
 model = network()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-job = saved()
-if job:
-    model.load_state_dict(job["model"])
-    optimizer.load_state_dict(job["optimizer"])
+done = resumed(model, optimizer)
 loader = DataLoader(data(), batch_size=4, num_workers=2, worker_init_fn=shield if sys.argv[1] == "shielded" else None)
 for step, (inputs, wanted) in enumerate(loader, 1):
-    if step <= (job["step"] if job else 0):
+    if step <= done:
         continue
     optimizer.zero_grad()
     nn.functional.mse_loss(model(inputs), wanted).backward()

@@ -18,8 +18,8 @@ from racecheck.scheduling.strategies.sampling.urw import URW
 class Portfolio(Strategy):
     """URW, PCT, POS and a random walk as 2 : 1 : 1 : 1, PCT with depths 2 and 3 in equal parts.
 
-    All of them learn from every run, in rounds.  ``footprint`` gives the footprints of ops; ``remark`` is in the claim
-    beside their results.
+    All of them learn from every run, in rounds.  ``footprint`` returns the locations of an op.  The
+    claim has the ``remark``, too.
     """
 
     def __init__(self, footprint: Callable[[Op], Footprint], remark: str = "") -> None:

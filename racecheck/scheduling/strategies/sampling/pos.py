@@ -15,7 +15,7 @@ from racecheck.scheduling.strategies.protocol import Strategy
 
 
 class POS(Strategy):
-    """Samples partial orders more evenly than a random walk does; ``footprint`` gives the footprints of ops."""
+    """Samples partial orders more evenly than a random walk does; ``footprint`` returns an op's locations."""
 
     def __init__(self, footprint: Callable[[Op], Footprint]) -> None:
         self._footprint = footprint
