@@ -65,7 +65,9 @@ def _flaw(outcome: Outcome, recovery: Outcome, whole: Outcome) -> tuple[str, tup
     if fallen:
         newest = [each for each in loads if each not in fallen and not _is_old(outcome, each)]
         return ("loads a mix of saves, without an error", _ranks(newest)) if newest else ("", ())
-    if _loads(whole) and not loads and _has_more(outcome, whole):
+    if not loads and not _has_more(outcome, whole):
+        return "", ()
+    if _loads(whole) and not loads:
         return "begins again beside other files of its saves, without an error", tuple(range(len(recovery.results)))
     return _other_steps(recovery, whole)
 
@@ -82,9 +84,17 @@ def _is_older_file(outcome: Outcome, load: Weights) -> bool:
 
 
 def _has_more(outcome: Outcome, whole: Outcome) -> bool:
-    """Return whether a disk has a file whose path, without numbers, was saved or loaded."""
-    known = {_NUMBER.sub("#", each.checkpoint) for each in (*_saves(outcome), *_loads(whole))}
-    return any(_NUMBER.sub("#", path) in known for path, each in outcome.disk.items() if each.kind == "file")
+    """Return whether a disk has a file whose path, without numbers, the undamaged recovery opened, saved or loaded.
+
+    A job that finds none cannot know that there was a checkpoint.
+    """
+    opened = {place.path for op in whole.ops if op.call == "open" for place in op.places if place.kind == "file"}
+    known = {_plain(each) for each in (*opened, *(each.checkpoint for each in (*_saves(outcome), *_loads(whole))))}
+    return any(_plain(path) in known for path, each in outcome.disk.items() if each.kind == "file")
+
+
+def _plain(path: str) -> str:
+    return _NUMBER.sub("#", path)
 
 
 def _other_steps(recovery: Outcome, whole: Outcome) -> tuple[str, tuple[int, ...]]:

@@ -8,6 +8,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save as save_tensors
@@ -32,6 +33,18 @@ STATE = {"first": torch.ones(3), "largest": torch.ones(500), "between": torch.on
 def archive(state: Any, **options: Any) -> bytes:
     file = io.BytesIO()
     torch.save(state, file, **options)
+    return file.getvalue()
+
+
+def saved_array(array: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def saved_arrays(**arrays: Any) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
     return file.getvalue()
 
 
@@ -72,25 +85,38 @@ def test_the_tensors_and_the_header_of_a_safetensors_file_are_hit() -> None:
     [
         ("state.json", b'{"step": 37, "lr": 0.1}', ["the digit 3", "the digit 0", "the digit 1"]),
         ("latest", b"step-4", ["the digit 4"]),
-        ("latest", b"no number", ["", "", ""]),
-        ("old.bin", b"\x80\x04" * 100, ["", "", ""]),
+        ("latest", b"no number", ["", "", "", ""]),
+        ("old.bin", b"\x80\x04" * 100, ["", "", "", ""]),
         ("one", b"\0", [""]),
+        ("a.npy", saved_array(np.ones(5)), ["the header", "the numbers"]),
+        ("none.npy", saved_array(np.ones(0)), ["the header"]),
+        ("a.npz", saved_arrays(w=np.ones(5), b=np.ones(2)), ["w.npy", "b.npy", "the archive's directory"]),
         ("empty", b"", []),
-        ("cut.pt", b"PK\x03\x04 and no more", ["", "", ""]),
-        ("cut.safetensors", b"\xff" * 30, ["", "", ""]),
-        ("strange.safetensors", struct.pack("<Q", 2) + b"[]" + b"\0" * 9, ["", "", ""]),
+        ("cut.pt", b"PK\x03\x04 and no more", ["", "", "", ""]),
+        ("cut.safetensors", b"\xff" * 30, ["", "", "", ""]),
+        ("strange.safetensors", struct.pack("<Q", 2) + b"[]" + b"\0" * 9, ["", "", "", ""]),
     ],
 )
-def test_other_files_are_hit_in_their_numbers_or_at_three_places(path: str, data: bytes, expected: list[str]) -> None:
+def test_other_files_are_hit_in_their_numbers_or_at_four_places(path: str, data: bytes, expected: list[str]) -> None:
     found = parts(path, data)
     assert [name for _, name in found] == expected
     assert all(0 <= offset < len(data) for offset, _ in found)
 
 
-@pytest.mark.parametrize("data", [archive(STATE), archive(STATE, _use_new_zipfile_serialization=False)])
+@pytest.mark.parametrize(
+    "data",
+    [
+        saved_array(np.ones(9)),
+        saved_arrays(w=np.ones(9)),
+        save_tensors(STATE),
+        archive(STATE),
+        archive(STATE, _use_new_zipfile_serialization=False),
+    ],
+)
 def test_no_part_of_a_file_is_beyond_its_end(data: bytes) -> None:
-    for size in range(1, len(data), 97):
-        assert all(0 <= offset < size for offset, _ in parts("model.pt", data[:size]))
+    for size in (*range(1, 200), *range(200, len(data), 97), len(data)):
+        for path in ("model.pt", "model.safetensors"):
+            assert all(0 <= offset < size for offset, _ in parts(path, data[:size])), size
 
 
 @pytest.mark.parametrize(

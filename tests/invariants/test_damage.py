@@ -129,6 +129,15 @@ def test_what_cannot_be_judged(again: Outcome | None, whole: Outcome | None, why
     assert why in judgement.reasons[-1]
 
 
+def test_a_job_whose_loads_are_not_observed_may_begin_again_if_nothing_is_left() -> None:
+    opened = replace(op("0 open m.npz"), places=(Place("m.npz", 1, "m.npz", 2, "file"),))
+    whole = replace(recovery(steps=steps("y")), trace=(opened,))
+    again = replace(damaged(recovery(steps=steps("x", "y")), whole, "missing"), weights=())
+    assert said(again) == []
+    left = replace(again, disk={"m.npz": DiskEntry("file", 3, "d")})
+    assert said(left) == [("takes other training steps, without an error", (0,))]
+
+
 def test_a_file_that_the_run_has_made_is_known() -> None:
     made = replace(op("0 open step0/r0.pt"), places=(Place("step0/r0.pt", 1, "r0.pt", 0, ""),))
     again = replace(damaged(recovery(of(2, 0), before(1))), trace=(made,))

@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-_ZIP = b"PK\x03\x04"
+_ZIP, _ARRAY = b"PK\x03\x04", b"\x93NUMPY"
 _LOCAL = struct.Struct("<26xHH")
 """The lengths of the name and of the extra field in a local header of a zip archive (APPNOTE.TXT, 4.3.7)."""
 _TEXT_BYTES = 1 << 20
@@ -29,7 +29,8 @@ def parts(path: str, data: bytes) -> list[BytePlace]:
     if not data:
         return []
     found: dict[int, str] = {}
-    for offset, name in _known(path, data) or _spread(data):
+    known = [each for each in _known(path, data) if 0 <= each[0] < len(data)]  # a header may promise more than there is
+    for offset, name in known or _spread(data):
         found.setdefault(offset, name)
     return sorted(found.items())
 
@@ -38,6 +39,8 @@ def _known(path: str, data: bytes) -> list[BytePlace]:
     if data.startswith(_ZIP):
         with suppress(zipfile.BadZipFile, struct.error):
             return [*_of_archive(data)]
+    if data.startswith(_ARRAY):
+        return [*_of_array(data)]
     if path.endswith(".safetensors"):
         with suppress(ValueError, TypeError, KeyError, AttributeError):
             return [*_of_safetensors(data)]
@@ -45,17 +48,18 @@ def _known(path: str, data: bytes) -> list[BytePlace]:
 
 
 def _of_archive(data: bytes) -> Iterator[BytePlace]:
-    """Yield parts of an archive by torch.save: of tensors, of the pickle, and of the directory at the end."""
+    """Yield parts of an archive: of tensors and the pickle by torch.save, or of any entries; of the directory."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        tensors = []
+        tensors, others = [], []
         for each in archive.infolist():
             name, extra = _LOCAL.unpack_from(data, each.header_offset)
             start = each.header_offset + _LOCAL.size + name + extra
             if re.search(r"/data/\d+$", each.filename):
                 tensors.append((start, each.file_size, each.filename))
-            elif each.filename.endswith("data.pkl"):
-                yield start + each.file_size // 2, each.filename
-        for start, size, name in _chosen(tensors):
+            else:
+                others.append((start, each.file_size, each.filename))
+        pickles = [each for each in others if each[2].endswith("data.pkl")]
+        for start, size, name in [*pickles, *_chosen(tensors)] if tensors else _chosen(others):
             yield start + size // 2, name
         yield archive.start_dir + len(data[archive.start_dir :]) // 2, "the archive's directory"
 
@@ -73,6 +77,17 @@ def _of_safetensors(data: bytes) -> Iterator[BytePlace]:
         yield start + size // 2, name
 
 
+def _of_array(data: bytes) -> Iterator[BytePlace]:
+    """Yield a byte of the header and one of the numbers of an array by numpy.save (NEP 1)."""
+    begin = len(_ARRAY) + (6 if data[len(_ARRAY) :][:1] > b"\1" else 4)  # the version, and a length of 4 or 2 bytes
+    if len(data) <= begin:
+        return
+    end = min(len(data), begin + int.from_bytes(data[len(_ARRAY) + 2 : begin], "little"))
+    yield (begin + end) // 2, "the header"
+    if end < len(data):
+        yield (end + len(data)) // 2, "the numbers"
+
+
 def _of_text(data: bytes) -> Iterator[BytePlace]:
     """Yield the first, the middle and the last digit of a text, in which another one may go unnoticed."""
     try:
@@ -85,8 +100,8 @@ def _of_text(data: bytes) -> Iterator[BytePlace]:
 
 
 def _spread(data: bytes) -> Iterator[BytePlace]:
-    for number in (1, 2, 3):
-        yield min(len(data) - 1, len(data) * number // 4), ""
+    for number in (4, 8, 12, 15):
+        yield min(len(data) - 1, len(data) * number // 16), ""
 
 
 def _chosen(tensors: Sequence[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
