@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -22,6 +22,7 @@ from racecheck.supervisor.free.observed_launch import RealRun
 from racecheck.targets.programs import Program
 
 _LOCKS = op_kinds.LOCKS
+_BY_SIGNAL = "ended by a signal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,16 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class LauncherCheck:
-    """The ``ops`` in the watched directory of a launcher's ``ranks`` ranks, and where racecheck's run differs."""
+    """The ``ops`` in the watched directory of a launcher's ``ranks`` ranks, and where racecheck's run differs.
+
+    ``killed`` are ranks that a signal ended in the launcher's first run and not in its second, the one compared.
+    """
 
     launcher: str
     ranks: int
     ops: int
     differences: tuple[Difference, ...]
+    killed: tuple[int, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -51,6 +56,8 @@ def check_launcher(session: Session, program: Program, *, seed: str) -> Launcher
     """Run a program by its real launcher, and then as racecheck runs it, with the ops in the same order.
 
     Compared are the ops of each rank on watched files, with errno and number of bytes, and the exit statuses.
+    If a signal ended ranks in the real run alone, a second real run is compared: torch aborts at the exit of some
+    processes that leave their process group open (``terminate called without an active exception``), by luck.
     Raises `CannotRun` if one of the runs was impossible.
     """
     session.load(program.reference)
@@ -61,15 +68,28 @@ def check_launcher(session: Session, program: Program, *, seed: str) -> Launcher
         strategy.begin(Random(0))
         return run(session, RunRequest.of(program, program.world, strategy, seed=seed))
 
-    check_followed(emulate(seed, ()))
     command, directory = program.launch.command, program.launch.directory
-    real = observed_launch.run(session, program.reference, command, directory, program.world)
-    order = [op.rank for op in real.ops]
-    emulated = emulate(seed, order)
-    found = differences(real, emulated)
-    if found:
-        found = without_luck(real, emulated, emulate(f"{seed} again", order))
-    return LauncherCheck(Path(command[0]).name, program.launch.ranks, len(real.ops), tuple(found))
+
+    def compare() -> LauncherCheck:
+        real = observed_launch.run(session, program.reference, command, directory, program.world)
+        order = [op.rank for op in real.ops]
+        emulated = emulate(seed, order)
+        found = differences(real, emulated)
+        if found:
+            found = without_luck(real, emulated, emulate(f"{seed} again", order))
+        return LauncherCheck(Path(command[0]).name, program.launch.ranks, len(real.ops), tuple(found))
+
+    check_followed(emulate(seed, ()))
+    return without_lucky_ends(compare(), compare)
+
+
+def without_lucky_ends(first: LauncherCheck, compare: Callable[[], LauncherCheck]) -> LauncherCheck:
+    """Return a comparison, or a second one if the first differs only in that a signal ended ranks: the ``killed``."""
+    if not first.differences or any(each.real != _BY_SIGNAL for each in first.differences):
+        return first
+    second = compare()
+    ends = {each.rank for each in second.differences if each.real == _BY_SIGNAL}
+    return replace(second, killed=tuple(each.rank for each in first.differences if each.rank not in ends))
 
 
 def without_luck(real: RealRun, emulated: Outcome, other: Outcome) -> list[Difference]:
@@ -129,10 +149,10 @@ def _between(rank: int, real: Sequence[Op], emulated: Sequence[Op]) -> Iterator[
 
 
 def _between_ends(rank: int, status: int | None, result: RankResult) -> Iterator[Difference]:
-    real = f"exit status {status}" if status is not None else "ended by a signal"
+    real = f"exit status {status}" if status is not None else _BY_SIGNAL
     ours = f"exit status {result.status if isinstance(result, Died) else int(not isinstance(result, Returned))}"
     if isinstance(result, Stopped) or (isinstance(result, Died) and result.signal):
-        ours = "ended by a signal"
+        ours = _BY_SIGNAL
     if real != ours:
         yield Difference(rank, real, ours)
 

@@ -14,11 +14,13 @@ _SHOWN = 20
 def text(check: LauncherCheck) -> str:
     """Return the comparison for people: one line, and one for each difference."""
     both, size = f"{check.launcher} and racecheck", f"{check.ranks} ranks, {check.ops} ops in the watched directory"
+    killed = ", ".join(f"rank {each}" for each in check.killed)
+    luck = f"; {killed} ended by a signal in the first of two runs by {check.launcher}" if killed else ""
     if not check.differences:
-        return f"PASS  {both} run this program alike: {size}, their results, the exit statuses"
+        return f"PASS  {both} run this program alike: {size}, their results, the exit statuses{luck}"
     count = len(check.differences)
     counted = f"{count} difference{'s' * (count > 1)}"
-    lines = [f"FAIL  {both} do not run this program alike: {size}, {counted}"]
+    lines = [f"FAIL  {both} do not run this program alike: {size}, {counted}{luck}"]
     width = max(len(check.launcher), len("racecheck"))
     for each in check.differences[:_SHOWN]:
         lines.append(f"      rank {each.rank}  {check.launcher:{width}}  {each.real or '-'}")
