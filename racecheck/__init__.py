@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from racecheck.targets.launched import launch
     from racecheck.targets.programs import acked
     from racecheck.targets.scenarios import Rank, Scenario, scenario
+    from racecheck.targets.suite.protocol import Training
 
 __version__ = VERSION
 
@@ -107,6 +108,7 @@ __all__ = [
     "Size",
     "Stopped",
     "Switches",
+    "Training",
     "UsageError",
     "Verdict",
     "Violation",
@@ -165,6 +167,7 @@ _NAMES = {
     "racecheck.targets.launched": "launch",
     "racecheck.targets.programs": "acked",
     "racecheck.targets.scenarios": "Rank Scenario scenario",
+    "racecheck.targets.suite.protocol": "Training",
     "racecheck.frontends.property_tests": "Phases check run schedules worlds",
     "racecheck.frontends.checkpointer_suite": "CheckpointerSuite check_checkpointer",
     "racecheck.scheduling.strategies.following.switches": "Switches",

@@ -31,7 +31,7 @@ _LONGEST = 40
 Send = Callable[[dict[str, Any]], None]
 
 
-class _Training:
+class _StepObserver:
     """Tells the steps of this process; ``saves`` says how many saves it has begun."""
 
     def __init__(self, saves: Callable[[], int], send: Send) -> None:
@@ -62,7 +62,7 @@ class _Training:
 
 def observe(saves: Callable[[], int], send: Send) -> None:
     """Observe the steps of this process; ``send`` takes the fields of a `TrainingStep` but its rank."""
-    training = _Training(saves, send)
+    training = _StepObserver(saves, send)
     importlib.import_module("torch.optim.optimizer").register_optimizer_step_pre_hook(training.step)
     loader: Any = vars(importlib.import_module("torch.utils.data.dataloader"))["_BaseDataLoaderIter"]
     loader.__next__ = _taking(loader.__next__, training.take)

@@ -35,9 +35,17 @@ from racecheck.explore.runs.tasks import OneRun
 from racecheck.explore.runs.workers import Workers
 from racecheck.explore.struck import Struck, struck
 from racecheck.explore.tally import Tally, way_of
-from racecheck.invariants import all_shards_present, damage_refused, doubts_of, judge, name_of, wants_contents
+from racecheck.invariants import (
+    all_shards_present,
+    damage_refused,
+    doubts_of,
+    judge,
+    name_of,
+    resume_equals,
+    wants_contents,
+)
 from racecheck.model.errors import CannotRun, InternalError, UsageError
-from racecheck.model.nouns import Judgement, Outcome, Verdict, Violation, World
+from racecheck.model.nouns import Invariant, Judgement, Outcome, Verdict, Violation, World
 from racecheck.scheduling import parts, strategies
 from racecheck.scheduling.claims import Claim, pending
 from racecheck.scheduling.explain import INTERRUPTED
@@ -101,9 +109,12 @@ class Exploration:
         if search.base is not None:
             self.rehearsal = search.base
             self.search = replace(search, names=search.base.names)
-            return
-        self.rehearsal = warm_up(self.session, self.request(search.world, Default()))
-        if isinstance(search.scenario, Program):
+        else:
+            self.rehearsal = warm_up(self.session, self.request(search.world, Default()))
+        if resume_equals in search.invariants and not search.free:
+            outcome = self.rehearsal or self._undisturbed()
+            self._ask(observed_saves.with_reference(search.invariants, outcome, self._again))
+        elif isinstance(search.scenario, Program):
             outcome = self.rehearsal or self._undisturbed()
             written = self.session.slot.written_outside()
             first_run.check(search.scenario.launch, outcome, written, has_faults=bool(search.world.faults))
@@ -119,11 +130,15 @@ class Exploration:
         if isinstance(self.search.scenario, Program) and self.search.scenario.launch.kept:
             conditions += (first_run.KEPT,)
         known = [*self.search.invariants]
-        self.search = replace(self.search, invariants=(*known, *(each for each in fitting if each not in known)))
+        self._ask((*known, *(each for each in fitting if each not in known)))
         if not self.search.world.faults and observed_saves.has_shards(outcome):
             conditions += self._look_at_shards()
-        self.crashing.judge_also(self.search.invariants)
         self.tally.note(Claim(proves=True, conditions=conditions))
+
+    def _ask(self, invariants: Sequence[Invariant]) -> None:
+        """Judge by these invariants from now on."""
+        self.search = replace(self.search, invariants=invariants)
+        self.crashing.judge_also(invariants)
 
     def _again(self, world: World, seed: str) -> Outcome:
         """Run the default schedule without faults, with another seed, and at half the speed."""
@@ -133,10 +148,10 @@ class Exploration:
     def _look_at_shards(self) -> tuple[str, ...]:
         """Judge whether the checkpoints of a program are whole, if they can be read; returns the condition if not."""
         before = self.search
-        self.search = replace(before, invariants=(*before.invariants, all_shards_present))
+        self._ask((*before.invariants, all_shards_present))
         if not observed_saves.leaves_open(self._undisturbed()):
             return ()
-        self.search = before
+        self._ask(before.invariants)
         return (observed_saves.UNREADABLE,)
 
     def run(self, progress: Progress | None) -> None:

@@ -56,8 +56,8 @@ def check_launcher(session: Session, program: Program, *, seed: str) -> Launcher
     """Run a program by its real launcher, and then as racecheck runs it, with the ops in the same order.
 
     Compared are the ops of each rank on watched files, with errno and number of bytes, and the exit statuses.
-    If a signal ended ranks in the real run alone, a second real run is compared: torch aborts at the exit of some
-    processes that leave their process group open (``terminate called without an active exception``), by luck.
+    If a signal ended ranks in the real run alone, a second real run is compared: some processes with a gloo group abort
+    at their exit (``terminate called without an active exception``), by luck.
     Raises `CannotRun` if one of the runs was impossible.
     """
     session.load(program.reference)

@@ -9,6 +9,7 @@ from functools import partial
 from racecheck.invariants import (
     all_shards_present,
     consistent_weights,
+    declared_steps,
     durable_after_ack,
     ends_in_time,
     error_honesty,
@@ -100,13 +101,25 @@ def _of_resumption(undisturbed: Outcome, again: Again) -> tuple[list[Invariant],
     world = undisturbed.world
     if undisturbed.recovery is not None and undisturbed.recovery.world.ranks != world.ranks:
         return [], (_OTHER_SIZE,)
-    other = again(replace(world, skew=(_LATER,) * world.ranks), _OTHER_SEED)
+    other = again(_elsewhere(world), _OTHER_SEED)
     vary, why = varying(undisturbed, other)
     if why:
         return [], (f"{_APART} {why}: {_NOT_COMPARED}",)
     names = listed(sorted({name for _, name in vary}))
     conditions = (f"{_APART} {names}, which are not compared after a resume",) if vary else ()
     return [partial(resume_equals, reference=Uninterrupted(undisturbed, vary))], conditions
+
+
+def with_reference(invariants: Sequence[Invariant], undisturbed: Outcome, again: Again) -> tuple[Invariant, ...]:
+    """Return the invariants of a scenario, of which `resume_equals` gets the undisturbed run to compare with."""
+    other = again(_elsewhere(undisturbed.world), _OTHER_SEED)
+    reference = Uninterrupted(undisturbed, why=declared_steps.why_not(undisturbed, other))
+    bound = partial(resume_equals, reference=reference)
+    return tuple(bound if each is resume_equals else each for each in invariants)
+
+
+def _elsewhere(world: World) -> World:
+    return replace(world, skew=(_LATER,) * world.ranks)
 
 
 def _of_losses(undisturbed: Outcome) -> tuple[Sequence[Invariant], tuple[str, ...]]:

@@ -17,7 +17,7 @@ from racecheck.explore.runner import Progress, run, undisturbed, warm_up
 from racecheck.explore.runs.runs import Runs
 from racecheck.explore.runs.tasks import OneRun
 from racecheck.explore.runs.workers import Workers
-from racecheck.invariants import UNJUDGED, all_shards_present, judge, name_of, wants_contents
+from racecheck.invariants import UNJUDGED, all_shards_present, judge, name_of, resume_equals, wants_contents
 from racecheck.model.compare import first_difference
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Invariant, Judgement, Outcome, Verdict, World
@@ -215,19 +215,22 @@ def _crashed(session: Session, scenario: Scenario, finding: Finding, request: Ru
 
 
 def fitted(session: Session, scenario: Scenario, finding: Finding) -> tuple[Invariant, ...]:
-    """Return a scenario's invariants; of a program with what an undisturbed run says of its saves and loads.
+    """Return a scenario's invariants, with what an undisturbed run says of a program's saves and loads, or of training.
 
     A finding has the names of invariants only.
     """
     asked, world = scenario.invariants, finding.outcome.world
     of_saves = {name_of(each) for each in observed_saves.FOR_OBSERVED if each is not all_shards_present}
-    if not isinstance(scenario, Program) or of_saves.isdisjoint(map(name_of, asked)) or finding.strategy == "free":
+    told = of_saves if isinstance(scenario, Program) else {name_of(resume_equals)}
+    if told.isdisjoint(map(name_of, asked)) or finding.strategy == "free":
         return asked
     outcome, _ = undisturbed(session, scenario, replace(world, skew=(), faults=()), seed=str(finding.seed))
 
     def again(world: World, seed: str) -> Outcome:
         return run(session, replace(RunRequest.of(scenario, world, Default(), seed=seed), pace=2))
 
+    if not isinstance(scenario, Program):
+        return observed_saves.with_reference(asked, outcome, again)
     found = {name_of(each): each for each in observed_saves.fitting(outcome, again, world.faults)[0]}
     kept = [each for each in asked if name_of(each) in found or name_of(each) not in of_saves]
     return tuple(found.get(name_of(each), each) for each in kept)

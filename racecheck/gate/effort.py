@@ -87,19 +87,21 @@ class EffortExtent:
 def extent(effort: Effort, check: Check, world: World, base: Outcome) -> EffortExtent:
     """Return about how much there is to try of a check.
 
-    ``base`` is a run without faults of two saves: other checks make more of them, and the same ops in each.
+    ``base`` is a run without faults: of all steps of a training, else of two saves, of which other checks make more,
+    with the same ops in each.
     """
-    size = world.ranks / max(1, base.world.ranks) * max(1, check.saves / 2)
+    bases = 1.0 if check.of_training else check.saves / 2
+    size = world.ranks / max(1, base.world.ranks) * max(1, bases)
     if is_swept(world):
         met = sum(hits(fault, op, world.node(op.rank)) for fault in world.faults for op in base.ops)
-        due = round(met * check.saves / 2)
+        due = round(met * bases)
         faults = due if effort.faults is None else min(due, effort.faults)
         return EffortExtent(1, faults, (1 + faults) * size)
     is_parallel = len({op.rank for op in base.ops if _changes(op)}) > 1 or make(world).has_views
     runs = effort.schedules if is_parallel else 2
     if not _has_crashes(world):
         return EffortExtent(1, 0, runs * size)
-    disks = len(base.ops) * check.saves * 2
+    disks = len(base.ops) * bases * 4
     loaded = disks if effort.states is None else min(disks, 2 * effort.states)
     return EffortExtent(1, 0, min(runs, effort.crashed) * size + loaded / _STATES_IN_A_RUN)
 

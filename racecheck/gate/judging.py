@@ -74,7 +74,7 @@ class Judging:
         reason = self._subject.missing or self._try()
         if reason:
             if self._part.number == 1:
-                yield self._cell(CHECKS[trial.CHECK], reasons=(reason,))
+                yield self._cell(CHECKS[trial.cell_of(self._subject.kind)], reasons=(reason,))
             return
         costs = {each.name: float(self._extent(self._effort, [each]).runs) for each in fresh}
         mine = self._part.of(costs)
@@ -97,7 +97,7 @@ class Judging:
     def _try(self) -> str:
         """Return why it cannot be judged at all, or ""; raises `UsageError` for a class that is no checkpointer."""
         self._show(f"{self._subject.name}: trial run")
-        check = CHECKS[trial.BASE]
+        check = CHECKS[trial.base_of(self._subject.kind)]
         scenario, world = self._subject.scenario(check), replace(self._world(check), faults=())
         try:
             with self._sessions.use() as session:

@@ -97,6 +97,8 @@ def checks(
 def lacking(subject: Subject, names: Sequence[str]) -> str:
     """Return why no check of these names applies to a checkpointer."""
     for each in names:
+        if CHECKS[each].of_training != protocol.is_training(subject.kind):
+            return f"check {each} is for {'trainings' if CHECKS[each].of_training else 'checkpointers'}"
         if each not in suite.applicable(subject.kind):
             return f"{subject.name} has no {CHECKS[each].needs}, which check {each} needs"
     return "no check matches both --check and --storage: leave one out"
@@ -107,7 +109,8 @@ def left_out(subject: Subject) -> list[str]:
     have = suite.applicable(subject.kind)
     lacks: dict[str, list[str]] = {}
     for name in CHECKS.keys() - have.keys():
-        lacks.setdefault(CHECKS[name].needs, []).append(name)
+        if CHECKS[name].of_training == protocol.is_training(subject.kind):
+            lacks.setdefault(CHECKS[name].needs, []).append(name)
     return [
         f"{subject.name} has no {method}; skipped: {', '.join(each for each in CHECKS if each in names)}"
         for method, names in sorted(lacks.items())

@@ -6,16 +6,22 @@ import re
 from collections.abc import Iterator
 
 from racecheck.model.nouns import Frame, Outcome, Raised, RankResult, Stopped
-from racecheck.targets.suite import driver
+from racecheck.targets.suite import driver, protocol
 
-CHECK = "save"
-"""The check whose cell says why it cannot be judged."""
-BASE = "kill"
-"""The check whose run without faults this is: others share it."""
 _USAGE = "racecheck.model.errors.UsageError"
 _MISSING = {"ModuleNotFoundError", "ImportError"}
 _DEVICE = re.compile(r"\b(CUDA|NVIDIA|GPUs?|XPU|HPU|accelerator)\b", re.IGNORECASE)
 """Words of errors about a device that does not exist."""
+
+
+def cell_of(kind: type) -> str:
+    """Return the check whose cell says why a class cannot be judged."""
+    return "resume" if protocol.is_training(kind) else "save"
+
+
+def base_of(kind: type) -> str:
+    """Return the check whose run without faults the trial is: others share it."""
+    return "resume" if protocol.is_training(kind) else "kill"
 
 
 def misuse(outcome: Outcome) -> str:

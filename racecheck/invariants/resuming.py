@@ -2,7 +2,7 @@
 
 The job that was not interrupted writes a save and goes on; a job that resumes from that save has to go on alike, bit
 for bit.  The clock of the comparison are the steps of training; where none were observed, the saves of the series that
-the job resumed from.
+the job resumed from.  A scenario declares its steps (`racecheck.invariants.declared_steps`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from racecheck.invariants import declared_steps
 from racecheck.invariants.disk import listed
+from racecheck.invariants.judging import judges_crashes
 from racecheck.invariants.series import series_of
 from racecheck.invariants.weights import steps_of_loads
 from racecheck.model.nouns import Outcome, TrainingStep, Violation, Weights
@@ -27,23 +29,35 @@ _EntryName = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Uninterrupted:
-    """The undisturbed run, and the entries of saves that ``vary`` between two of these; nothing else may."""
+    """The undisturbed run, and the entries of saves that ``vary`` between two of these; nothing else may.
+
+    ``why`` says why nothing can be compared with it, "" if it can.
+    """
 
     outcome: Outcome
     vary: frozenset[_EntryName] = frozenset()
+    why: str = ""
 
 
+@judges_crashes
 def resume_equals(outcome: Outcome, reference: Uninterrupted | None = None) -> Iterator[Violation]:
     """A resumed job takes the same steps and writes the same saves as one that nobody interrupted.
 
     Optimizer, learning rate, random numbers, the order of the data and each counter have to come back with the weights;
     a job that lacks one of them trains on without an error, as another job.  The violation names the first difference.
 
-    ``reference`` is the undisturbed run of a program.  Judged is a recovery of as many ranks, if the run before it did
-    up to its end the same as the undisturbed one.
+    ``reference`` is the undisturbed run.  Judged is a recovery of as many ranks, if the run before it did up to its end
+    the same as the undisturbed one.  The steps of scenarios are judged after a crash of the disk, too.
     """
     if reference is None:
-        raise LookupError("only a program that is launched with a recovery is compared with its undisturbed run")
+        raise LookupError("only a recovery is compared with an undisturbed run")
+    if reference.why:
+        raise LookupError(reference.why)
+    if declared_steps.declares(reference.outcome):
+        yield from declared_steps.differing(outcome, reference.outcome)
+        return
+    if outcome.crash is not None:
+        return
     found = [each for each in _compared(outcome, reference) if each.flaw]
     if found:
         first = min(found, key=lambda each: (each.at, each.rank))
@@ -59,6 +73,8 @@ def cause(message: str) -> str:
 
 def continues(outcome: Outcome, reference: Uninterrupted) -> bool:
     """Return whether a recovery did anything that could be compared."""
+    if declared_steps.declares(reference.outcome):
+        return declared_steps.continues(outcome, reference.outcome)
     return any(True for _ in _compared(outcome, reference))
 
 

@@ -330,7 +330,7 @@ class DiskEntry:
 class Weights:
     """Weights that a rank declared as saved or loaded, or of which it declared that the save has returned.
 
-    See `racecheck.Rank.saved`, ``loaded`` and ``acked``.
+    See `racecheck.Rank.saved`, ``loaded``, ``acked`` and ``trained``, which declares the state after a training step.
 
     ``tensors`` maps each tensor's name to a digest of its type, shape and bytes; ``checkpoint`` is the path below the
     watched directory, "" if it was not declared; ``event`` is how many events of the trace came before.
@@ -340,7 +340,7 @@ class Weights:
     """
 
     rank: int
-    kind: Literal["saved", "loaded", "acked", "changed"]
+    kind: Literal["saved", "loaded", "acked", "trained", "changed"]
     step: int
     checkpoint: str
     tensors: Mapping[str, str]

@@ -140,9 +140,10 @@ def _class(at: TargetPlace) -> type:
 
 
 def _checkpointers_in(module: ModuleType) -> list[str]:
-    """Return the names of the classes that a module defines with the methods of a checkpointer."""
+    """Return the names of the classes that a module defines with the methods of a checkpointer or a training."""
     own = {name: each for name, each in vars(module).items() if getattr(each, "__module__", "") == module.__name__}
-    return [name for name, each in own.items() if all(hasattr(each, method) for method in protocol.REQUIRED)]
+    kinds = (protocol.REQUIRED, protocol.OF_TRAINING)
+    return [name for name, each in own.items() if any(all(hasattr(each, method) for method in kind) for kind in kinds)]
 
 
 def _place(meant: str, target: str) -> TargetPlace:

@@ -22,7 +22,7 @@ _MOST_RANKS = 1024
 LONGEST = 1_000_000
 """The largest time limit in seconds."""
 
-Tell = Callable[[Literal["saved", "loaded", "acked"], Any, int, "str | Path"], None]
+Tell = Callable[[Literal["saved", "loaded", "acked", "trained"], Any, int, "str | Path"], None]
 """Takes the deed ("saved"), the state, its step and the checkpoint's path."""
 
 
@@ -60,6 +60,14 @@ class Rank:
         rank calls this, including one that only waited for the others.
         """
         self.tell("acked", {}, step, at)
+
+    def trained(self, state: Any, *, step: int) -> None:
+        """Declare that ``state`` is what training has come to after ``step`` steps, in the run and in the recovery.
+
+        `racecheck.resume_equals` compares the recovery's with those of a run that nobody interrupted: tensors bit for
+        bit, numbers and texts.  A recovery declares the state that it loads, too, with the steps that it has behind it.
+        """
+        self.tell("trained", state, step, "")
 
 
 class Scenario:

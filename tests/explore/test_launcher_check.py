@@ -93,7 +93,7 @@ def test_each_rank_ends_with_the_same_status_or_by_a_signal() -> None:
 
 
 def test_a_signal_that_ends_ranks_in_one_of_two_real_runs_is_named_and_no_difference() -> None:
-    """The real torch: a process that leaves its gloo group open aborts at its exit, now and then."""
+    """The real torch: a process with a gloo group aborts at its exit, now and then."""
     killed = [Difference(rank, "ended by a signal", "exit status 0") for rank in (0, 1)]
 
     def compared(*found: Difference) -> LauncherCheck:

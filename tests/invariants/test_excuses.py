@@ -174,6 +174,7 @@ def test_which_invariants_judge_crashes() -> None:
         "liveness",
         "old-survives",
         "recovers",
+        "resume-equals",
         "snapshot-isolation",
     }
     assert [name_of(each) for each in after_crash([no_deadlock, partial(atomic_publish, pointer="last")])] == [

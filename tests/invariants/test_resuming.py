@@ -201,7 +201,7 @@ def test_two_undisturbed_runs_say_what_varies() -> None:
 def test_only_a_program_with_a_recovery_can_be_compared() -> None:
     judgement = judge(killed(*resumed()), [resume_equals])
     assert judgement.verdict is Verdict.UNKNOWN
-    assert any("only a program that is launched with a recovery" in each for each in judgement.reasons)
+    assert any("only a recovery is compared with an undisturbed run" in each for each in judgement.reasons)
 
 
 def test_it_is_asked_with_faults_and_a_recovery_of_as_many_ranks() -> None:

@@ -157,7 +157,7 @@ def _invariant(each: Invariant) -> tuple[str, str]:
 
 
 def _effort(each: Effort) -> tuple[str, ...]:
-    checks = [check for check in each.checks([*CHECKS.values()]) if not check.needs]
+    checks = [check for check in each.checks([*CHECKS.values()]) if not (check.needs or check.of_training)]
     limits = ("all" if limit is None else f"{limit:,}" for limit in (each.faults, each.schedules, each.states))
     return f"`{each.name}`", str(len(checks)), *limits
 

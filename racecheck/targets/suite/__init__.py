@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from racecheck.targets.suite.check_scenario import applicable, reason_against, scenario
 from racecheck.targets.suite.checks import CHECKS, TRIAL, Check
-from racecheck.targets.suite.protocol import Checkpointer, Handle, State
+from racecheck.targets.suite.protocol import Checkpointer, Handle, State, Training
 
 __all__ = [
     "CHECKS",
@@ -26,6 +26,7 @@ __all__ = [
     "Checkpointer",
     "Handle",
     "State",
+    "Training",
     "applicable",
     "reason_against",
     "scenario",

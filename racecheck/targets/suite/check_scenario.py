@@ -10,8 +10,8 @@ from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Size, Verdict, World
 from racecheck.targets.scenarios import Rank, Scenario, make_world
 from racecheck.targets.suite import protocol
-from racecheck.targets.suite.checks import CHECKS, TRIAL, Check
-from racecheck.targets.suite.driver import Driver
+from racecheck.targets.suite.checks import CHECKS, TRAINING_TRIAL, TRIAL, Check
+from racecheck.targets.suite.driver import Driver, TrainingDriver
 
 
 def scenario(kind: type, name: str) -> Scenario:
@@ -21,17 +21,21 @@ def scenario(kind: type, name: str) -> Scenario:
     """
     protocol.check(kind, kind.__name__ if isinstance(kind, type) else repr(kind))
     _check_names(kind)
-    check = TRIAL if name == TRIAL.name else CHECKS.get(name)
+    is_training = protocol.is_training(kind)
+    trial, driver = (TRAINING_TRIAL, TrainingDriver) if is_training else (TRIAL, Driver)
+    check = trial if name == TRIAL.name else CHECKS.get(name)
     if check is None:
         raise UsageError(f"there is no check {name!r}; there are: {', '.join(CHECKS)}")
+    if check.of_training != is_training:
+        raise UsageError(f"check {name} is for a {'training' if check.of_training else 'checkpointer'}")
     if check.needs and not callable(getattr(kind, check.needs, None)):
         raise UsageError(f"{kind.__name__} has no {check.needs}, which check {name} needs")
 
     def run(rank: Rank) -> None:
-        check.run(Driver(rank, kind))
+        check.run(driver(rank, kind))
 
     def recover(rank: Rank) -> int:
-        return check.recover(Driver(rank, kind, job=1))
+        return check.recover(driver(rank, kind, job=1))
 
     base = World(sizes=(Size("steps", check.steps),), timeout=protocol.timeout_of(kind))
     made = Scenario(
@@ -50,7 +54,8 @@ def applicable(kind: type) -> dict[str, Check]:
     Raises `UsageError` if its ``not_for`` names a check that does not exist.
     """
     _check_names(kind)
-    return {name: each for name, each in CHECKS.items() if not each.needs or callable(getattr(kind, each.needs, None))}
+    mine = {name: each for name, each in CHECKS.items() if each.of_training == protocol.is_training(kind)}
+    return {name: each for name, each in mine.items() if not each.needs or callable(getattr(kind, each.needs, None))}
 
 
 def _check_names(kind: type) -> None:

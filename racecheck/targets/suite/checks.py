@@ -19,11 +19,12 @@ from racecheck.invariants import (
     monotonic_step,
     no_torn_files,
     old_survives,
+    resume_equals,
     snapshot_isolation,
 )
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Invariant
-from racecheck.targets.suite.driver import Driver
+from racecheck.targets.suite.driver import Driver, TrainingDriver
 from racecheck.targets.suite.load_invariants import newest_loads, same_start
 
 SHARED = "shared"
@@ -39,9 +40,10 @@ LATER = 100
 _SOUND = (*DEFAULT, consistent_weights, durable_after_ack, same_start, newest_loads)
 _SURVIVES = (*_SOUND, old_survives)
 
-Steps = Callable[[Driver], None]
-Resume = Callable[[Driver], int]
-"""Returns the step that it continues from, 0 for none."""
+Steps = Callable[[Any], None]
+"""Takes a `Driver`, or a `TrainingDriver`."""
+Resume = Callable[[Any], int]
+"""Takes a driver; returns the step that it continues from, 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Check:
     ``about`` says what happens, in a few words.  ``needs`` is an optional method that the checkpointer must have.
     ``steps`` is how many it saves: for a finding, a search makes that fewer.  ``recovering`` is the size of the
     recovery's world: a number, or -1 for as many ranks as saved.  ``quick``: a pull request waits for it.
-    ``when`` says when its findings happen, as the end of a sentence.
+    ``when`` says when its findings happen, as the end of a sentence.  ``of_training``: it is for a `Training`.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Check:
     storage: str = SHARED
     quick: bool = False
     when: str = ""
+    of_training: bool = False
 
     @property
     def saves(self) -> int:
@@ -257,14 +260,42 @@ def _without_power(storage: str) -> Check:
 _SERVED = [each for each in OTHER_STORAGES if each == "nfs" or each.startswith("object")]
 """Storages that survive when the machines of the job do not."""
 
+
+def _train(job: TrainingDriver) -> None:
+    job.train()
+
+
+def _train_on(job: TrainingDriver) -> int:
+    return job.resume()
+
+
+def _of_training(name: str, about: str, when: str, fault: str, *, quick: bool = True) -> Check:
+    return Check(
+        name, about, _train, _train_on, (*_SURVIVES, resume_equals, liveness), {"faults": (fault,)}, steps=3,
+        quick=quick, when=when, of_training=True,
+    )  # fmt: skip
+
+
+_OF_TRAINING = (
+    _of_training("resume", "the job is killed before each op that changes files, and trains on",
+                 "if the job is killed and trains on", f"kill-job on {CHANGES} nth=each"),
+    _of_training("resume-rank", "one rank is killed before each op that changes files, and the job trains on",
+                 "if a rank is killed and the job trains on", f"kill on {CHANGES} nth=each"),
+    _of_training("resume-power-loss", "power loss at each moment of three saves, and the job trains on",
+                 "if the power fails and the job trains on", "crash", quick=False),
+)  # fmt: skip
+
 TRIAL = Check("trial", "one rank saves twice and loads", _save, _resume_and_compare, (), {"ranks": 1})
 """Before all checks: a checkpointer that fails here needs no check."""
+TRAINING_TRIAL = Check("trial", "one rank trains, saves and loads", _train, _train_on, (), {"ranks": 1},
+                       of_training=True)  # fmt: skip
 CHECKS: Mapping[str, Check] = {
     each.name: each
     for each in (
         *_ON_SHARED,
         *(check for storage in OTHER_STORAGES for check in _elsewhere(storage)),
         *map(_without_power, _SERVED),
+        *_OF_TRAINING,
     )
 }
 """All checks by name, the most telling first."""

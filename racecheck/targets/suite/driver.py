@@ -1,4 +1,4 @@
-"""A rank's side of a check: it calls the checkpointer, and declares its saves, acknowledgements and loads."""
+"""A rank's side of a check: it calls the checkpointer or the training, and declares its saves, loads and steps."""
 
 from __future__ import annotations
 
@@ -102,3 +102,38 @@ class Driver:
             if shape != due[key].shape:
                 was = tuple(shape) if shape is not None else type(tensor).__name__
                 raise UsageError(f"{self.name}.load returned {key} as {was}; it was saved as {tuple(due[key].shape)}")
+
+
+class TrainingDriver:
+    """A rank of a job that is a training; the watched directory is the root of its checkpoints."""
+
+    def __init__(self, rank: Rank, kind: type, job: int = 0) -> None:
+        self._rank, self._root = rank, rank.path
+        self._name, self._job = kind.__name__, job
+        self._training: Any = kind()
+
+    def train(self) -> None:
+        """Take the steps of the check, and save after each."""
+        self._take(range(1, self._rank.sizes["steps"] + 1))
+
+    def _take(self, steps: range) -> None:
+        for step in steps:
+            self._training.step()
+            self._rank.trained(self._training.state(), step=step)
+            self._rank.saved({}, step=step)
+            self._training.save(self._root, step)
+            self._rank.acked(step=step)
+
+    def resume(self) -> int:
+        """Load the newest checkpoint and train one step beyond the end, to show that the job still can save.
+
+        Returns the step that was loaded, 0 for none.
+        """
+        done, most = self._training.load(self._root), self._rank.sizes["steps"]
+        if not isinstance(done, int) or not 0 <= done <= most:
+            raise UsageError(f"{self._name}.load returned {done!r}: it must return the steps done, from 0 to {most}")
+        if done:
+            self._rank.loaded({}, step=done)
+            self._rank.trained(self._training.state(), step=done)
+        self._take(range(done + 1, most + 2))
+        return done

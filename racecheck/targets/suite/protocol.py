@@ -1,4 +1,4 @@
-"""The methods of a checkpointer.
+"""The methods of a checkpointer, and of a training.
 
 A checkpointer is any class with these three methods; it need not derive from anything.  It is made without arguments,
 by every rank, when the process group is up, and then called by all ranks alike:
@@ -57,13 +57,43 @@ class Checkpointer(Protocol):
         """Return the step that ``load`` would load, None if there is none."""
 
 
+class Training(Protocol):
+    """A whole training job, of which the gate checks that it goes on after an interruption as if there had been none.
+
+    Like a checkpointer it is a class of its own that every rank makes without arguments, when the process group is up,
+    at the start of a job and again after each restart.  All ranks call its four methods alike.
+    """
+
+    def step(self) -> None:
+        """Take the next training step."""
+
+    def save(self, root: Path, step: int) -> None:
+        """Save all that a restart needs below the directory ``root``; ``step`` steps are done."""
+
+    def load(self, root: Path) -> int:
+        """Load the newest checkpoint below ``root``; returns how many steps it has behind it, 0 if there is none."""
+
+    def state(self) -> Any:
+        """Return all on which further steps depend, in dicts and lists: tensors, numbers and texts are compared.
+
+        Among these are the weights, the optimizer, the scheduler, the random generators and the place in the data.
+        """
+
+
 REQUIRED = ("save", "load", "latest")
+OF_TRAINING = ("step", "save", "load", "state")
 LAYOUTS = ("replicated", "sharded")
 PARTS = ("model", "optimizer")
 _CALLED_WITH = {
     "save": ("state", "root", "step"), "load": ("root", "state"), "latest": ("root",),
     "save_async": ("state", "root", "step"),
 }  # fmt: skip
+_TRAINING_CALLED_WITH = {"step": (), "save": ("root", "step"), "load": ("root",), "state": ()}
+
+
+def is_training(kind: type) -> bool:
+    """Return whether a class is meant as a `Training`: it takes steps, and nobody asks it for its ``latest`` one."""
+    return callable(getattr(kind, "step", None)) and not callable(getattr(kind, "latest", None))
 
 
 def layout_of(kind: type) -> str:
@@ -114,14 +144,15 @@ def check(kind: Any, name: str) -> None:
 
 
 def _check_methods(kind: type, name: str) -> None:
-    missing = [each for each in REQUIRED if not callable(getattr(kind, each, None))]
+    required, signatures = (OF_TRAINING, _OF_TRAINING) if is_training(kind) else (REQUIRED, _OF_CHECKPOINTER)
+    missing = [each for each in required if not callable(getattr(kind, each, None))]
     if missing:
-        raise UsageError(f"{name} has no method {' and no method '.join(missing)}: a checkpointer has {_signatures()}")
+        raise UsageError(f"{name} has no method {' and no method '.join(missing)}: {signatures}")
     if not _needs_nothing(kind):
         raise UsageError(
             f"{name} needs arguments, but every rank creates it without any: derive a class that passes them"
         )
-    for method, given in _CALLED_WITH.items():
+    for method, given in (_TRAINING_CALLED_WITH if is_training(kind) else _CALLED_WITH).items():
         if not _takes(kind, method, given):
             raise UsageError(f"{name}.{method} cannot be called as {method}({', '.join(given)})")
 
@@ -152,5 +183,7 @@ def _takes(kind: type, method: str, given: tuple[str, ...]) -> bool:
     return True
 
 
-def _signatures() -> str:
-    return "save(state, root, step), load(root, state) -> (state, step) and latest(root) -> step or None"
+_OF_CHECKPOINTER = (
+    "a checkpointer has save(state, root, step), load(root, state) -> (state, step) and latest(root) -> step or None"
+)
+_OF_TRAINING = "a training has step(), save(root, step), load(root) -> step and state()"
