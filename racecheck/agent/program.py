@@ -82,6 +82,10 @@ def _main(launch: Launch, own: str, first: str, rank: Rank) -> None:
         _ending_well(lambda: spawning.run_child(rank.rank, own))
         return
     os.environ.update(launch.environment)
+    for each in launch.unset:
+        os.environ.pop(each, None)
+    if launch.in_script:
+        os.environ["PWD"] = launch.directory  # as the shell has it that starts the launcher
     if launch.spawns:
         spawning.be_parent(launch.ranks, launch.directory, own)
     else:
@@ -94,7 +98,8 @@ def _main(launch: Launch, own: str, first: str, rank: Rank) -> None:
         code = compiled(launch.file)
         module.__file__ = launch.file
     sys.argv[:] = [launch.script or str(module.__file__), *launch.arguments]
-    sys.path.insert(0, first)
+    more = launch.environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [first, *(os.path.join(launch.directory, each) for each in more if each)]
     sys.modules["__main__"] = module
     _ending_well(lambda: exec(code, vars(module)))  # noqa: S102  (the user asked to run this program)
 

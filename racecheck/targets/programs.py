@@ -62,6 +62,8 @@ class Launch:
     archive (see `pack`), or `ABSENT`.  ``spawns``: the program itself starts its ranks, with ``multiprocessing``.
     ``asks`` are the user's own invariants that judge it, as ``path/to/file.py::name``.  ``kept`` are entries of the
     watched directory that are not watched: it is the working directory, where the program's own code is.
+    ``unset`` are variables that a command before the launcher removes.  ``in_script``: the command is a script, which
+    may do more than start the ranks.
     """
 
     command: tuple[str, ...]
@@ -76,6 +78,8 @@ class Launch:
     spawns: bool = False
     asks: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    unset: tuple[str, ...] = ()
+    in_script: bool = False
 
     @property
     def processes(self) -> int:
@@ -98,7 +102,15 @@ class Launch:
         """Return the remark of each run about the launch, "" for none."""
         if self.spawns and self.ranks:
             return f"rank {self.ranks} is the process that runs {self.script or self.module} and starts the others"
+        if self.in_script:
+            return self.left_out
         return _ON_CPUS if "ACCELERATE_USE_CPU" in self.environment and self.ranks > 1 else ""
+
+    @property
+    def left_out(self) -> str:
+        """Return the parts of the command that no run does, "" if there are none."""
+        said = " ".join(self.command)
+        return f"what {said} does before and after its ranks is no part of the runs" if self.in_script else ""
 
     @property
     def digest(self) -> str:
@@ -208,7 +220,7 @@ def _decode(data: Any) -> Launch:
     """Return a launch; raises `ValueError` and others for other data."""
     if data.keys() | _LATER != _KEYS:
         raise ValueError
-    listed = {name: tuple(data.get(name, ())) for name in ("command", "arguments", "asks", "kept")}
+    listed = {name: tuple(data.get(name, ())) for name in ("command", "arguments", "asks", "kept", "unset")}
     made = Launch(**{**data, **listed})
     words = [
         made.script,
@@ -219,14 +231,19 @@ def _decode(data: Any) -> Launch:
         *(each for few in listed.values() for each in few),
     ]
     words += [*made.environment, *made.environment.values()]
-    is_valid = type(made.ranks) is int and type(made.spawns) is bool and made.ranks >= 0 and made.processes > 0
+    is_valid = (
+        type(made.ranks) is int
+        and type(made.spawns) is type(made.in_script) is bool
+        and made.ranks >= 0
+        and made.processes > 0
+    )
     if not is_valid or not all(isinstance(each, str) for each in words):
         raise ValueError
     return made
 
 
 _KEYS = {each.name for each in fields(Launch)}
-_LATER = frozenset({"asks", "kept", "spawns"})
+_LATER = frozenset({"asks", "in_script", "kept", "spawns", "unset"})
 
 
 # What the watched directory holds.
@@ -344,8 +361,8 @@ def files_of_module(launch: Launch) -> list[Path]:
 
 
 def _named(launch: Launch) -> Iterator[Path]:
-    """Yield the files that arguments name, unless they are watched: those are known anyway."""
-    for word in launch.arguments:
+    """Yield the files that arguments or the words of a script name, unless they are watched: these are known anyway."""
+    for word in (*launch.arguments, *(launch.command if launch.in_script else ())):
         path = Path(os.path.normpath(os.path.join(launch.directory, word.rpartition("=")[2])))
         with suppress(OSError, ValueError):
             is_small = path.is_file() and path.stat().st_size <= _MOST_BYTES

@@ -89,6 +89,38 @@ def test_a_module_with_a_race_in_what_it_imports(programs: Path, racecheck: Race
     assert not [*(programs / "out").iterdir()]
 
 
+SCRIPT = """set -e
+export MODE=--overwrite
+touch notes.txt made.txt
+torchrun --nproc-per-node=2 train.py $MODE
+"""
+
+
+def test_a_script_that_starts_the_launcher(programs: Path, racecheck: Racecheck) -> None:
+    """Its ranks race as they do without it, the finding replays, and what else it does is named; nothing is real."""
+    (programs / "run.sh").write_text(SCRIPT)
+    before = (programs / "notes.txt").stat().st_mtime_ns
+    status, text = racecheck("run", "--watch", "checkpoints/my_run", "--json", "--", "bash", "run.sh")
+    assert status == 1, text
+    (violation,) = json.loads(text)["violations"]
+    assert violation["invariant"] == "no-file-errors"
+    assert (programs / "notes.txt").stat().st_mtime_ns == before
+    assert not (programs / "made.txt").exists()
+    status, text = racecheck("replay", violation["finding"])
+    assert (status, "it sets MODE: read what it is, then add --trust" in text) == (2, True), text
+    status, text = racecheck("replay", violation["finding"], "--times", 3, "--json", "--trust")
+    assert (status, json.loads(text)["reproduced"]) == (1, 3)
+    (programs / "run.sh").write_text(SCRIPT.replace("MODE=--overwrite", "MODE="))
+    status, text = racecheck("replay", violation["finding"], "--trust")
+    assert (status, "has changed since the finding was created" in text) == (2, True), text
+    words = ["run", "--watch", "out", "--schedules", 2, "--explain", 0, "--", "env", "RUN=1"]
+    status, text = racecheck(*words, *TORCHRUN, "careful.py")
+    assert (status, "no part of the runs" in text) == (0, False), text
+    (programs / "run.sh").write_text("torchrun --nproc-per-node=2 careful.py\n")
+    status, text = racecheck(*words, "bash", "run.sh")
+    assert (status, text.count("what env RUN=1 bash run.sh does before and after its ranks")) == (0, 2), text
+
+
 @pytest.mark.parametrize(("how", "end"), [("loop", "exit status 143"), ("stubborn", "died by SIGKILL")])
 def test_the_launcher_ends_the_others_when_a_rank_has_failed(
     findings: Path, racecheck: Racecheck, how: str, end: str
@@ -204,7 +236,8 @@ def test_a_program_that_does_something_else_here_is_named(programs: Path, racech
         (["--watch", "..", "--", "torchrun", "train.py"], "the working directory is in it"),
         (["--watch", "no/such/dir", "--", "torchrun", "train.py"], "your program fails without any race"),
         (["--watch", "notes.txt", "--", "torchrun", "train.py"], "notes.txt is no directory"),
-        (["--watch", "out", "--", "bash", "run.sh"], "unknown launcher 'bash'"),
+        (["--watch", "out", "--", "bash", "nowhere.sh"], "bash nowhere.sh started no rank that racecheck could see"),
+        (["--watch", "out", "--", "ls", "out"], "unknown launcher 'ls' 'out'"),
         (["--watch", "out", "--", "python", "-c", "pass"], "unknown launcher 'python' '-c'"),
         (["--watch", "out", "--", "torchrun", "--no-python", "ls"], "--no-python starts what racecheck cannot"),
         (["--watch", "out", "--", "torchrun", "--nnodes=2", "train.py"], "--nnodes 2: racecheck starts all ranks here"),

@@ -22,7 +22,7 @@ from racecheck.frontends import launching
 from racecheck.frontends.cli.main import main
 from racecheck.model import config
 from racecheck.model.config import Config
-from racecheck.sessions.launchers import capture, scripts
+from racecheck.sessions.launchers import capture, scripts, wrapping
 from racecheck.sessions.session import Slot
 
 ROOT = Path(__file__).parents[2]
@@ -60,14 +60,14 @@ class Captures:
     def __init__(self) -> None:
         self._really, self._known = capture.capture, dict[tuple[str, ...], str]()
 
-    def __call__(self, command: Sequence[str]) -> list[capture.Started]:
-        if scripts.is_it(command):
+    def __call__(self, command: Sequence[str]) -> tuple[list[capture.Started], Sequence[str]]:
+        if scripts.is_it(command) or wrapping.is_it(command):
             return self._really(command)  # the script itself runs
         here, words = os.getcwd(), (*command,)
         if words not in self._known:
-            added = [_added(each) for each in self._really(command)]
+            added = [_added(each) for each in self._really(command)[0]]
             self._known[words] = json.dumps(added).replace(here, "{here}")
-        return [_started(each) for each in json.loads(self._known[words].replace("{here}", here))]
+        return [_started(each) for each in json.loads(self._known[words].replace("{here}", here))], command
 
 
 def _added(one: capture.Started) -> dict[str, Any]:

@@ -13,10 +13,6 @@ from pathlib import Path
 
 from racecheck.model.errors import UsageError
 
-COMMANDS = (
-    ("accelerate", "launch"), ("accelerate-launch",), ("python", "-m", "accelerate.commands.launch"),
-)  # fmt: skip
-
 
 def is_it(command: Sequence[str]) -> bool:
     """Return whether a command is accelerate's."""

@@ -3,46 +3,28 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
-import select
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from racecheck.kernel import capabilities
 from racecheck.model.errors import CannotRun, UsageError
-from racecheck.sessions.launchers import accelerate, scripts
+from racecheck.sessions.launchers import scripts, wrapping
+from racecheck.sessions.launchers.reports import Reports, Started, launcher_words, shown
 from racecheck.sessions.session import guarded
 from racecheck.targets.programs import IDENTITY, Launch, code
 
 _INTERCEPT = Path(__file__).with_name("intercept")
-_TORCHRUN = (("torchrun",), ("python", "-m", "torch.distributed.run"))
-_KNOWN = (*_TORCHRUN, *accelerate.COMMANDS)
-_REFUSED = ("--no-python", "--run-path")
-_SECONDS = 120
 _OWN = frozenset({*IDENTITY, "TORCHELASTIC_ERROR_FILE", "PYTHONPATH"})
 """Variables that the launcher sets differently for each rank, or that racecheck set."""
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A process that the launcher started, as it was when it had not run anything yet.
-
-    A script that is its own launcher ``starts`` that many.
-    """
-
-    arguments: tuple[str, ...]
-    environment: Mapping[str, str]
-    directory: str
-    interpreter: str
-    starts: int = 0
+_OF_SHELLS = frozenset({"_", "SHLVL", "OLDPWD", "PWD", "PYTHONPATH"})
+"""Variables that a shell sets by itself; and one that has to be told from racecheck's own entry."""
 
 
 def launch(command: Sequence[str], watched: Path, start: str) -> Launch:
@@ -52,15 +34,16 @@ def launch(command: Sequence[str], watched: Path, start: str) -> Launch:
     holds when a run begins.  Raises `UsageError` for a command that cannot be taken over.
     """
     check(command)
-    if scripts.is_it(command):
+    if scripts.is_it(wrapping.inner(command)):
         return _script(command, watched, start)
-    started = capture(command)
+    started, words = capture(command)
     first = started[0]
     _check_alike(started)
     script, module, arguments = scripts.program(first.arguments)
     made = Launch(
         command=tuple(command), script=script, module=module, arguments=arguments, directory=first.directory,
-        environment=_environment(first, command), ranks=len(started), watched=str(watched), start=start,
+        environment=_environment(first, words), ranks=len(started), watched=str(watched), start=start,
+        unset=_unset(first) if wrapping.is_it(command) else (), in_script=not wrapping.inner(command),
     )  # fmt: skip
     _check_program(made)
     return made
@@ -68,13 +51,17 @@ def launch(command: Sequence[str], watched: Path, start: str) -> Launch:
 
 def _script(command: Sequence[str], watched: Path, start: str) -> Launch:
     """Return the program of a script that starts its ranks itself."""
-    script, module, arguments = scripts.program(command[1:])
+    script, module, arguments = scripts.program(wrapping.inner(command)[1:])
     made = Launch(
         command=tuple(command), script=script, module=module, arguments=arguments, directory=os.getcwd(),
         environment={}, ranks=0, watched=str(watched), start=start, spawns=True,
     )  # fmt: skip
     _check_program(made)
-    return replace(made, ranks=capture(command)[0].starts)
+    (first,), _ = capture(command)
+    if not wrapping.is_it(command):
+        return replace(made, ranks=first.starts)
+    added = _added(first)
+    return replace(made, ranks=first.starts, directory=first.directory, environment=added, unset=_unset(first))
 
 
 def _check_program(made: Launch) -> None:
@@ -100,60 +87,75 @@ def _check_syntax(file: Path) -> None:
 
 def is_launcher(word: str) -> bool:
     """Return whether a launch command may begin with this word."""
-    return _plain(word) in {each[0] for each in _KNOWN}
-
-
-def _plain(word: str) -> str:
-    name = Path(word).name
-    return "python" if name.startswith("python") and not name.endswith(".py") else name
+    return wrapping.may_begin(word)
 
 
 def check(command: Sequence[str]) -> None:
-    """Raise `UsageError` for a command that is no launcher's, or whose processes cannot be stopped."""
-    plain = [_plain(command[0]), *command[1:]]
-    if not any(plain[: len(each)] == [*each] for each in _KNOWN) and not scripts.is_it(command):
-        known = ", ".join([*(" ".join(each) for each in _KNOWN), "python SCRIPT"])
-        raise UsageError(f"unknown launcher {shown(*command[:2])}; known: {known}")
+    """Raise `UsageError` for a command that cannot start ranks, or whose processes cannot be stopped."""
+    wrapping.check(command)
     _executable(command[0])
-    words = [each.replace("_", "-") for each in command]
-    nodes = re.search(r"--nnodes[= ](?!1(:1)?( |$))(\S+)", " ".join(words))
-    if nodes is not None:
-        raise UsageError(f"--nnodes {nodes[3]}: racecheck starts all ranks here; give --nodes N before the --")
-    accelerate.check(command)
-    for option in _REFUSED:
-        if option in words or f"PET_{option[2:].upper().replace('-', '_')}" in os.environ:
-            raise UsageError(f"{option} starts what racecheck cannot take over: leave it out, and name a Python script")
+    wrapping.check_options(wrapping.inner(command))
 
 
-def capture(command: Sequence[str]) -> list[Started]:
-    """Start the launcher; return the ranks in order.  Raises `UsageError` with the launcher's message."""
+def capture(command: Sequence[str]) -> tuple[list[Started], Sequence[str]]:
+    """Start the launcher; return the ranks in order, and the launcher's own command.
+
+    Raises `UsageError` with the launcher's message.
+    """
+    inner, is_wrapped = wrapping.inner(command), wrapping.is_it(command)
     with _temporary_directory() as place, open(f"{place}/log", "w+b") as log:
         os.mkfifo(f"{place}/news")
         os.mkdir(f"{place}/guarded")
+        more = {"RACECHECK_CAPTURE": place}
+        if scripts.is_it(inner):
+            script, module, _ = scripts.program(inner[1:])
+            more["RACECHECK_SCRIPT"] = module or Path(script).name
+        if is_wrapped:
+            wrapping.shim(Path(place, "shims"), _INTERCEPT)
+            path = f"{place}/shims{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+            more |= {"RACECHECK_SHIMS": f"{place}/shims", "PATH": path}
         with capabilities.inherited():
             process = subprocess.Popen(
                 guarded(Path(place, "guarded"), runnable(command), alone=True),
-                env=intercepting(
-                    RACECHECK_CAPTURE=place, **({"RACECHECK_SCRIPT": "1"} if scripts.is_it(command) else {})
-                ),
+                env=intercepting(**more),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
         try:
-            found = _await(process, Path(place), command)
+            found = Reports(process, Path(place), command).listen()
+            begun, before = launcher_words(Path(place)), _before(Path(place))
         finally:
             process.terminate()
             process.wait()
         log.seek(0)
         said = log.read().decode(errors="replace").strip().splitlines()
     if not found:
-        raise UsageError(f"{Path(command[0]).name} started no rank: {_last(said)}")
+        raise UsageError(_started_nothing(command, before, said, is_seen=bool(begun) or not is_wrapped))
     _check_interpreter(found[0])
-    if scripts.is_it(command) and process.returncode and not found[0].starts:
+    if scripts.is_it(inner) and process.returncode and not found[0].starts:
         raise UsageError(f"{' '.join(command)} failed before it started a rank: {_last(said)}")
-    return found
+    return found, begun or inner
+
+
+def _before(place: Path) -> Sequence[str]:
+    """Return the Python programs that ran before a launcher."""
+    file = place / "before"
+    return file.read_text().splitlines() if file.exists() else ()
+
+
+def _started_nothing(command: Sequence[str], before: Sequence[str], said: Sequence[str], *, is_seen: bool) -> str:
+    """Return why a command came to its end without a rank; ``is_seen``: a launcher had begun.
+
+    ``before`` are the Python programs that ran without being ranks.
+    """
+    name = " ".join(command)
+    if is_seen:
+        return f"{Path(command[0]).name} started no rank: {_last(said)}"
+    if before:
+        return f"{name} started no launcher; if {before[-1]} starts the ranks, give that command: {_last(said)}"
+    return f"{name} started no rank that racecheck could see; name its launcher here, such as torchrun: {_last(said)}"
 
 
 def _temporary_directory() -> tempfile.TemporaryDirectory[str]:
@@ -164,7 +166,7 @@ def _temporary_directory() -> tempfile.TemporaryDirectory[str]:
 
 
 def _last(said: Sequence[str]) -> str:
-    return said[-1] if said else "it printed nothing"
+    return next((each for each in reversed(said) if re.search(r"\w", each)), "it printed nothing")
 
 
 def runnable(command: Sequence[str]) -> list[str]:
@@ -182,51 +184,10 @@ def _executable(name: str) -> str:
     """Return a program on the path, or beside this interpreter; raises `UsageError` if there is none."""
     found = shutil.which(name) or shutil.which(name, path=os.path.dirname(sys.executable))
     if found is None:
-        package = "accelerate" if "accelerate" in name else "torch"
-        raise UsageError(f"no such command: {name}; install {package} in this environment")
+        package = {"accelerate": "accelerate", "accelerate-launch": "accelerate", "torchrun": "torch"}.get(name)
+        remedy = f"; install {package} in this environment" if package else ""
+        raise UsageError(f"no such command: {name}{remedy}")
     return found
-
-
-def _await(process: subprocess.Popen[bytes], place: Path, command: Sequence[str]) -> list[Started]:
-    """Return the processes that have reported, when as many have as the first one says there are, or none will."""
-    end = time.monotonic() + _SECONDS
-    news, over = os.open(place / "news", os.O_RDWR | os.O_NONBLOCK), os.pidfd_open(process.pid)
-    try:
-        return _listen(place, news, over, end, command)
-    finally:
-        os.close(news)
-        os.close(over)
-
-
-def _listen(place: Path, news: int, launcher: int, end: float, command: Sequence[str]) -> list[Started]:
-    poll = select.poll()
-    for each in (news, launcher):
-        poll.register(each, select.POLLIN)
-    while (left := end - time.monotonic()) > 0:
-        ready = {each for each, _ in poll.poll(left * 1000)}
-        if news in ready:
-            os.read(news, 4096)
-        found = [Started(**json.loads(each.read_text())) for each in place.glob("*.json")]
-        if scripts.is_it(command):
-            if launcher in ready:
-                return found
-            continue
-        strange = next((each for each in found if "RANK" not in each.environment), None)
-        if strange is not None and accelerate.is_it(command):
-            return _in_place_of(strange, accelerate.processes(command))
-        if strange is not None:
-            raise UsageError(f"the launcher started something that is no rank: {shown(*strange.arguments)}")
-        if launcher in ready or (found and len(found) == int(found[0].environment["WORLD_SIZE"])):
-            return sorted(found, key=lambda each: int(each.environment["RANK"]))
-    if scripts.is_it(command):
-        raise UsageError(f"{' '.join(command)} started no rank and had not ended after {_SECONDS} s")
-    raise UsageError(f"the launcher has not started its ranks after {_SECONDS} s; racecheck runs one machine's ranks")
-
-
-def _in_place_of(one: Started, count: int) -> list[Started]:
-    """Return the ranks that a launcher would have started, had it started more than one."""
-    size = {name: str(count) for name in IDENTITY if name.endswith("WORLD_SIZE")}
-    return [replace(one, environment={**one.environment, **size, "RANK": str(rank)}) for rank in range(count)]
 
 
 def _check_alike(started: Sequence[Started]) -> None:
@@ -258,17 +219,27 @@ def _check_interpreter(first: Started) -> None:
 
 def _environment(first: Started, command: Sequence[str]) -> dict[str, str]:
     """Return the variables that the launcher added to its own environment, the same in every session."""
-    found = {
-        name: value for name, value in first.environment.items() if name not in _OWN and os.environ.get(name) != value
-    }
+    found = _added(first)
     words = " ".join(command).replace("_", "-")
-    if "--master-port" not in words:
+    if "--master-port" not in words and command:
         found["MASTER_PORT"] = "29500"
-    if "--rdzv-id" not in words:
+    if "--rdzv-id" not in words and command:
         found["TORCHELASTIC_RUN_ID"] = "none"
     return dict(sorted(found.items()))
 
 
-def shown(*words: object) -> str:
-    """Return words as a message can show them."""
-    return " ".join(repr(each) if isinstance(each, str) else str(each) for each in words)[:200]
+def _added(first: Started) -> dict[str, str]:
+    """Return the variables that a process has, and racecheck has not, or has otherwise."""
+    found = {
+        name: value for name, value in first.environment.items()
+        if name not in _OWN | _OF_SHELLS and os.environ.get(name) != value
+    }  # fmt: skip
+    path, ours = (each.get("PYTHONPATH", "").split(os.pathsep) for each in (first.environment, os.environ))
+    if [*filter(None, path)] != [*filter(None, ours)]:
+        found["PYTHONPATH"] = os.pathsep.join(path)
+    return dict(sorted(found.items()))
+
+
+def _unset(first: Started) -> tuple[str, ...]:
+    """Return the variables that racecheck has, and a process has not."""
+    return tuple(sorted(os.environ.keys() - first.environment.keys() - _OWN - _OF_SHELLS))

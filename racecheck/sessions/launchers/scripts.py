@@ -14,7 +14,7 @@ _LAUNCHERS = ("torch.distributed.", "deepspeed", "accelerate", "lightning", "hor
 
 def is_it(command: Sequence[str]) -> bool:
     """Return whether a command runs a script, or a module that is no launcher."""
-    if not Path(command[0]).name.startswith("python") or "-c" in command[1:2]:
+    if not command or not Path(command[0]).name.startswith("python") or "-c" in command[1:2]:
         return False
     try:
         script, module, _ = program(command[1:])

@@ -1,5 +1,7 @@
 """Python imports this when it starts: the launcher goes on, and any other process reports how it was started and ends.
 
+Where a script starts the launcher, the processes before it go on, too.
+
 Only the standard library is here: the process may belong to any environment.  Where a launch is only observed
 (`racecheck.supervisor.free.observed_launch`), the ranks go on, too, as soon as they have joined.
 """
@@ -15,7 +17,8 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PLACE = os.environ.get("RACECHECK_CAPTURE", "")
 _DOOR = os.environ.get("RACECHECK_OBSERVE", "")
-_IS_SCRIPT = "RACECHECK_SCRIPT" in os.environ
+_SHIMS = os.environ.get("RACECHECK_SHIMS", "")
+_SCRIPT = os.environ.get("RACECHECK_SCRIPT", "")
 _LAUNCHERS = {"torchrun", "torch.distributed.run", "accelerate", "accelerate-launch", "accelerate.commands.launch"}
 _WITH_VALUE = {"-W", "-X"}
 
@@ -35,19 +38,39 @@ def _started() -> str:
 
 def _is_launcher() -> bool:
     """Return whether this is the launcher, or the script: the first process of its kind, and no other."""
-    if not _IS_SCRIPT and _started() not in _LAUNCHERS:
+    if _started() != _SCRIPT if _SCRIPT else not _starts_ranks():
         return False
     try:
-        os.close(os.open(f"{_PLACE}/launcher", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        file = os.open(f"{_PLACE}/launcher", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     except FileExistsError:
         return False
+    os.write(file, json.dumps(sys.orig_argv).encode())
+    os.close(file)
+    if _SHIMS:
+        _tell()
+    return True
+
+
+def _starts_ranks() -> bool:
+    return _started() in _LAUNCHERS and (_started() != "accelerate" or "launch" in sys.orig_argv)
+
+
+def _is_before_the_launcher() -> bool:
+    """Return whether this process runs before the job, and is none of its ranks."""
+    if not _SHIMS or "RANK" in os.environ or os.path.exists(f"{_PLACE}/launcher"):
+        return False
+    with open(f"{_PLACE}/before", "a") as file:
+        file.write(f"{' '.join(['python', *sys.orig_argv[1:]])}\n")
     return True
 
 
 def _hide() -> None:
     """Remove racecheck's own variables from the environment."""
-    for name in ("RACECHECK_CAPTURE", "RACECHECK_OBSERVE", "RACECHECK_SCRATCH", "RACECHECK_SCRIPT"):
-        os.environ.pop(name, None)
+    for name in ("CAPTURE", "OBSERVE", "SCRATCH", "SCRIPT", "SHIMS"):
+        os.environ.pop(f"RACECHECK_{name}", None)
+    if _SHIMS:
+        path = os.environ.get("PATH", "").split(os.pathsep)
+        os.environ["PATH"] = os.pathsep.join(each for each in path if each != _SHIMS)
     path = [each for each in os.environ.pop("PYTHONPATH", "").split(os.pathsep) if each and each != _HERE]
     if path:
         os.environ["PYTHONPATH"] = os.pathsep.join(path)
@@ -65,13 +88,18 @@ def _report(said: dict[str, object]) -> None:
     with open(f"{_PLACE}/{os.getpid()}.part", "w") as file:
         json.dump(said, file)
     os.rename(f"{_PLACE}/{os.getpid()}.part", f"{_PLACE}/{os.getpid()}.json")
+    _tell()
+
+
+def _tell() -> None:
+    """Wake racecheck, which waits for news."""
     news = os.open(f"{_PLACE}/news", os.O_WRONLY)
     os.write(news, b".")
     os.close(news)
 
 
 def _stop_all_but_the_launcher() -> None:
-    if not _is_launcher():
+    if not _is_launcher() and not _is_before_the_launcher():
         try:
             _report(_said())
         finally:
@@ -94,7 +122,7 @@ def _join() -> None:
     importlib.import_module("racecheck.agent.observed").join(_DOOR, scratch)
 
 
-if _PLACE and _IS_SCRIPT:
+if _PLACE and _SCRIPT:
     _count_starts()
 elif _PLACE:
     _stop_all_but_the_launcher()

@@ -1,0 +1,129 @@
+"""The processes that a launcher starts report in a directory: wait for as many as there are ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from racecheck.model.errors import UsageError
+from racecheck.sessions.launchers import accelerate, scripts, wrapping
+from racecheck.targets.programs import IDENTITY
+
+_SECONDS = 120
+_IN_SCRIPT = 60
+"""Seconds for a script to start its launcher, which may come after other work."""
+_AFTER = 5.0
+"""How many seconds a script is watched for another launcher after its job has been taken down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A process that the launcher started, as it was when it had not run anything yet.
+
+    A script that is its own launcher ``starts`` that many.
+    """
+
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    directory: str
+    interpreter: str
+    starts: int = 0
+
+
+def launcher_words(place: Path) -> Sequence[str]:
+    """Return the command of the launcher that has begun, () if none has."""
+    try:
+        return wrapping.words_of(json.loads((place / "launcher").read_text()))
+    except (FileNotFoundError, ValueError):
+        return ()
+
+
+class Reports:
+    """Waits for the processes that a ``command`` starts, which report in a directory."""
+
+    def __init__(self, process: subprocess.Popen[bytes], place: Path, command: Sequence[str]) -> None:
+        self._place, self._command, self._inner = place, command, wrapping.inner(command)
+        self._process, self._poll = process, select.poll()
+        self._said = " ".join(command)
+
+    def listen(self) -> list[Started]:
+        """Return the processes when as many have reported as the first one says there are, or none will."""
+        news, over = os.open(self._place / "news", os.O_RDWR | os.O_NONBLOCK), os.pidfd_open(self._process.pid)
+        try:
+            for each in (news, over):
+                self._poll.register(each, select.POLLIN)
+            return self._script(news, over) if scripts.is_it(self._inner) else self._ranks(news, over)
+        finally:
+            os.close(news)
+            os.close(over)
+
+    def _until(self, news: int, over: int, end: float) -> Iterator[tuple[bool, list[Started]]]:
+        """Yield at each report whether the command has ended, and the processes that have reported so far."""
+        while (left := end - time.monotonic()) > 0:
+            ready = {each for each, _ in self._poll.poll(left * 1000)}
+            if news in ready:
+                os.read(news, 4096)
+            yield over in ready, [Started(**json.loads(each.read_text())) for each in self._place.glob("*.json")]
+
+    def _script(self, news: int, over: int) -> list[Started]:
+        for is_over, found in self._until(news, over, time.monotonic() + _SECONDS):
+            if is_over:
+                return found
+        raise UsageError(f"{self._said} started no rank and had not ended after {_SECONDS} s")
+
+    def _ranks(self, news: int, over: int) -> list[Started]:
+        for is_over, found in self._until(news, over, time.monotonic() + (_SECONDS if self._inner else _IN_SCRIPT)):
+            if wrapping.is_it(self._command):
+                wrapping.check_options(launcher_words(self._place))
+            ranks = [each for each in found if "RANK" in each.environment]
+            strange = next((each for each in found if "RANK" not in each.environment), None)
+            if strange is not None and accelerate.is_it(launcher_words(self._place) or self._inner):
+                ranks = _in_place_of(strange, accelerate.processes(launcher_words(self._place) or self._inner))
+            elif strange is not None and not wrapping.is_it(self._command):
+                raise UsageError(f"the launcher started something that is no rank: {shown(*strange.arguments)}")
+            if is_over or (ranks and len(ranks) == _size(ranks[0])):
+                if ranks and not is_over and wrapping.is_it(self._command) and not self._inner:
+                    self._look_for_another_job(news, over)
+                return sorted(ranks, key=lambda each: int(each.environment["RANK"]))
+        if wrapping.is_it(self._command):
+            raise UsageError(
+                f"{self._said} started no rank in {_IN_SCRIPT} s: name its launcher here, such as torchrun"
+            )
+        raise UsageError(
+            f"the launcher has not started its ranks after {_SECONDS} s; racecheck runs one machine's ranks"
+        )
+
+    def _look_for_another_job(self, news: int, over: int) -> None:
+        """Raise `UsageError` if a script goes on with a second launcher."""
+        first = " ".join(launcher_words(self._place))
+        for is_over, found in self._until(news, over, time.monotonic() + _AFTER):
+            others = [["python", *each.arguments] for each in found if "RANK" not in each.environment]
+            other = next((words for each in others if wrapping.begins_with(words := wrapping.words_of(each))), None)
+            if other is not None:
+                both = f"{first}, and then {' '.join(other)}"
+                raise UsageError(f"{self._said} starts two jobs: {both}; give the command of one of them")
+            if is_over:
+                return
+
+
+def _size(rank: Started) -> int:
+    if "WORLD_SIZE" not in rank.environment:
+        raise UsageError(f"a process has RANK and no WORLD_SIZE: {shown(*rank.arguments)}")
+    return int(rank.environment["WORLD_SIZE"])
+
+
+def _in_place_of(one: Started, count: int) -> list[Started]:
+    """Return the ranks that a launcher would have started, had it started more than one."""
+    size = {name: str(count) for name in IDENTITY if name.endswith("WORLD_SIZE")}
+    return [replace(one, environment={**one.environment, **size, "RANK": str(rank)}) for rank in range(count)]
+
+
+def shown(*words: object) -> str:
+    """Return words as a message can show them."""
+    return " ".join(repr(each) if isinstance(each, str) else str(each) for each in words)[:200]
