@@ -114,9 +114,9 @@ def test_a_script_that_starts_the_launcher(programs: Path, racecheck: Racecheck)
     status, text = racecheck("replay", violation["finding"], "--trust")
     assert (status, "has changed since the finding was created" in text) == (2, True), text
     words = ["run", "--watch", "out", "--schedules", 2, "--explain", 0, "--", "env", "RUN=1"]
-    status, text = racecheck(*words, *TORCHRUN, "careful.py")
+    status, text = racecheck(*words, *TORCHRUN, "resumable.py")
     assert (status, "no part of the runs" in text) == (0, False), text
-    (programs / "run.sh").write_text("torchrun --nproc-per-node=2 careful.py\n")
+    (programs / "run.sh").write_text("torchrun --nproc-per-node=2 resumable.py\n")
     status, text = racecheck(*words, "bash", "run.sh")
     assert (status, text.count("what env RUN=1 bash run.sh does before and after its ranks")) == (0, 2), text
 
