@@ -35,6 +35,21 @@ def run(programs: Path, racecheck: Racecheck) -> Any:
     return one
 
 
+def test_a_script_that_starts_itself_again(programs: Path, racecheck: Racecheck) -> None:
+    words = ["run", "--watch", "out", "--json", "--explain", 0, "--", sys.executable, "restarting.py"]
+    status, text = racecheck(*words, "--race")
+    assert status == 1, text
+    (violation,) = json.loads(text)["violations"]
+    assert violation["invariant"] == "no-file-errors"
+    status, text = racecheck("replay", violation["finding"], "--times", 10, "--json")
+    assert (status, json.loads(text)["reproduced"]) == (1, 10)
+    status, text = racecheck(*words)
+    data = json.loads(text)
+    assert (status, data["verdict"]) == (0, "PASS"), text
+    status, text = racecheck("run", "--check-launcher", *words[1:3], "--", sys.executable, "restarting.py")
+    assert (status, "a script starts its ranks itself" in text) == (2, True), text
+
+
 def test_a_race_is_found_and_replays(run: Any, racecheck: Racecheck) -> None:
     status, data = run("race")
     assert status == 1

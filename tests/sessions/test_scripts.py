@@ -56,6 +56,16 @@ def test_the_ranks_are_counted_and_not_started(place: Path, what: str, ranks: in
     assert [each.name for each in (place / "out").iterdir()] == (["model.pt"] if what == "none" else [])
 
 
+def test_a_script_that_starts_itself_again_has_all_its_ranks_started_alike(place: Path) -> None:
+    shutil.copy(LAUNCHED / "restarting.py", place)
+    made = capture.launch([sys.executable, "restarting.py", "--helper"], place / "out", ABSENT)
+    assert (made.script, made.arguments, made.ranks, made.spawns) == ("restarting.py", ("--helper",), 2, False)
+    assert {**made.environment} == {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "NODE_RANK": "0"}
+    assert [each.name for each in (place / "out").iterdir()] == ["helped"], "another program runs"
+    with pytest.raises(UsageError, match=r"restarting\.py started 1 of 2 more ranks: all must run on this machine"):
+        capture.launch([sys.executable, "restarting.py", "--too-few"], place / "out", ABSENT)
+
+
 def test_a_script_that_waits_in_a_way_of_its_own_is_not_waited_for_longer_than_needed(place: Path) -> None:
     (place / "waits.py").write_text(
         "import threading\nfrom multiprocessing import get_context\n"

@@ -22,9 +22,12 @@ from racecheck.targets.resolve import TargetPlace
 _OURS = Path(racecheck.__file__).resolve().parent
 _OF_LAUNCHERS = (
     "ACCELERATE_", "CUDA_VISIBLE_DEVICES", "FSDP_", "GROUP_", "KMP_", "LOCAL_", "MASTER_", "MEGATRON_LM_",
-    "OMP_NUM_THREADS", "PARALLELISM_CONFIG_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_", "XLA_",
+    "NODE_RANK", "OMP_NUM_THREADS", "PARALLELISM_CONFIG_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_", "XLA_",
 )  # fmt: skip
-"""How the variables begin that torchrun and accelerate set.  One that names a path may decide which code is loaded."""
+"""How the variables begin that torchrun, accelerate and Lightning set.
+
+One that names a path may decide which code is loaded.
+"""
 
 
 def place_of(finding: Finding, *, changed: bool, trust: bool) -> TargetPlace:

@@ -16,7 +16,7 @@ from pathlib import Path
 from racecheck.kernel import capabilities
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.sessions.launchers import scripts, wrapping
-from racecheck.sessions.launchers.reports import Reports, Started, launcher_words, shown
+from racecheck.sessions.launchers.reports import Reports, Started, is_started_by_itself, launcher_words, shown
 from racecheck.sessions.session import guarded
 from racecheck.targets.programs import IDENTITY, Launch, code
 
@@ -34,7 +34,7 @@ def launch(command: Sequence[str], watched: Path, start: str) -> Launch:
     holds when a run begins.  Raises `UsageError` for a command that cannot be taken over.
     """
     check(command)
-    if scripts.is_it(wrapping.inner(command)):
+    if is_script(command):
         return _script(command, watched, start)
     started, words = capture(command)
     first = started[0]
@@ -57,11 +57,31 @@ def _script(command: Sequence[str], watched: Path, start: str) -> Launch:
         environment={}, ranks=0, watched=str(watched), start=start, spawns=True,
     )  # fmt: skip
     _check_program(made)
-    (first,), _ = capture(command)
+    found, _ = capture(command)
+    first = found[0]
+    if is_started_by_itself(first):
+        return _started_by_itself(made, found)
     if not wrapping.is_it(command):
         return replace(made, ranks=first.starts)
     added = _added(first)
     return replace(made, ranks=first.starts, directory=first.directory, environment=added, unset=_unset(first))
+
+
+def _started_by_itself(made: Launch, others: Sequence[Started]) -> Launch:
+    """Return the program of a script that has started the ``others`` of its ranks as Lightning does, by `subprocess`.
+
+    Its rank 0 is the process that people start.  Here all ranks are started alike, so none starts another one.
+    """
+    first = others[0]
+    size = int(first.environment.get("WORLD_SIZE", len(others) + 1))
+    if len(others) != size - 1:
+        raise UsageError(f"{made.script} started {len(others)} of {size - 1} more ranks: all must run on this machine")
+    script, module, arguments = scripts.program(first.arguments)
+    environment = {name: value for name, value in _added(first).items() if name not in IDENTITY}
+    return replace(
+        made, script=script, module=module, arguments=arguments, directory=first.directory, spawns=False, ranks=size,
+        environment={**environment, "MASTER_PORT": "29500"}, unset=_unset(first),
+    )  # fmt: skip
 
 
 def _check_program(made: Launch) -> None:
@@ -88,6 +108,11 @@ def _check_syntax(file: Path) -> None:
 def is_launcher(word: str) -> bool:
     """Return whether a launch command may begin with this word."""
     return wrapping.may_begin(word)
+
+
+def is_script(command: Sequence[str]) -> bool:
+    """Return whether a command runs a Python script that starts its ranks itself."""
+    return scripts.is_it(wrapping.inner(command))
 
 
 def check(command: Sequence[str]) -> None:

@@ -36,6 +36,11 @@ class Started:
     starts: int = 0
 
 
+def is_started_by_itself(one: Started) -> bool:
+    """Return whether a process runs the script that has started it, as another rank."""
+    return not one.starts and bool({"RANK", "LOCAL_RANK"} & one.environment.keys())
+
+
 def launcher_words(place: Path) -> Sequence[str]:
     """Return the command of the launcher that has begun, () if none has."""
     try:
@@ -73,9 +78,23 @@ class Reports:
 
     def _script(self, news: int, over: int) -> list[Started]:
         for is_over, found in self._until(news, over, time.monotonic() + _SECONDS):
+            others = [each for each in found if is_started_by_itself(each)]
+            if others:
+                return self._started_by_itself(others, news, over)
             if is_over:
                 return found
         raise UsageError(f"{self._said} started no rank and had not ended after {_SECONDS} s")
+
+    def _started_by_itself(self, others: list[Started], news: int, over: int) -> list[Started]:
+        """Return the processes that a script started again to be its other ranks, when all have reported."""
+        due = int(others[0].environment.get("WORLD_SIZE", 0)) - 1
+        if len(others) == due:
+            return others
+        for _, found in self._until(news, over, time.monotonic() + _AFTER):
+            others = [each for each in found if is_started_by_itself(each)]
+            if len(others) == due:
+                break
+        return others
 
     def _ranks(self, news: int, over: int) -> list[Started]:
         for is_over, found in self._until(news, over, time.monotonic() + (_SECONDS if self._inner else _IN_SCRIPT)):

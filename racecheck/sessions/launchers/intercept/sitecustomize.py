@@ -25,7 +25,11 @@ _WITH_VALUE = {"-W", "-X"}
 
 def _started() -> str:
     """Return the script or module that this process is about to run, "" for any other start."""
-    words = iter(sys.orig_argv[1:])
+    return _program(sys.orig_argv[1:])
+
+
+def _program(arguments: list[str]) -> str:
+    words = iter(arguments)
     for word in words:
         if word in _WITH_VALUE:
             next(words, "")
@@ -84,10 +88,11 @@ def _said() -> dict[str, object]:
     }  # fmt: skip
 
 
-def _report(said: dict[str, object]) -> None:
-    with open(f"{_PLACE}/{os.getpid()}.part", "w") as file:
+def _report(said: dict[str, object], name: str = "") -> None:
+    name = name or str(os.getpid())
+    with open(f"{_PLACE}/{name}.part", "w") as file:
         json.dump(said, file)
-    os.rename(f"{_PLACE}/{os.getpid()}.part", f"{_PLACE}/{os.getpid()}.json")
+    os.rename(f"{_PLACE}/{name}.part", f"{_PLACE}/{name}.json")
     _tell()
 
 
@@ -111,7 +116,9 @@ def _count_starts() -> None:
     if not _is_launcher():
         return
     said = _said()
-    importlib.import_module("starting").count_starts(lambda number: _report({**said, "starts": number}))
+    starting = importlib.import_module("starting")
+    starting.count_starts(lambda number: _report({**said, "starts": number}))
+    starting.take_restarts(_program, lambda number, more: _report({**said, **more}, f"{os.getpid()}.{number}"))
     del sys.modules["starting"]
 
 

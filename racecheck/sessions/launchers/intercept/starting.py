@@ -1,12 +1,14 @@
 """A script that starts its ranks itself: let it run until it waits for them, and report how many there are.
 
-Processes that it would start by the method "spawn" of ``multiprocessing`` are counted and not started.
+Processes that it would start by the method "spawn" of ``multiprocessing`` are counted and not started.  Those that
+would run the script once more, as another rank (Lightning's way), are reported, and sleep.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -74,3 +76,27 @@ def count_starts(report: Callable[[int], None]) -> None:
             report(started)
 
     atexit.register(end_of_script)
+
+
+def take_restarts(program: Callable[[list[str]], str], report: Callable[[int, dict[str, object]], None]) -> None:
+    """Let each `subprocess` that would run this script as another rank sleep, and report how it would be started.
+
+    ``program`` finds the script in the arguments of Python; ``report`` takes the number of the process, and its
+    arguments, environment and directory.
+    """
+    original = subprocess.Popen.__init__
+    own, found = os.path.basename(program(sys.orig_argv[1:])), 0
+
+    def begin(self: Any, args: Any, *more: Any, **named: Any) -> None:
+        nonlocal found
+        environment = named.get("env") or os.environ
+        words = [*map(os.fsdecode, args)] if isinstance(args, (list, tuple)) else []
+        is_python = bool(words) and os.path.basename(words[0]).startswith("python")
+        if is_python and program(words[1:]) == own and {"RANK", "LOCAL_RANK"} & environment.keys():
+            found += 1
+            directory = os.fsdecode(named.get("cwd") or os.getcwd())
+            report(found, {"arguments": words[1:], "environment": {**environment}, "directory": directory})
+            args = ["sleep", "infinity"]
+        original(self, args, *more, **named)
+
+    subprocess.Popen.__init__ = begin  # type: ignore[method-assign]  # the script must find its own class
