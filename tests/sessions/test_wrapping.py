@@ -139,6 +139,12 @@ def test_a_script_that_cannot_be_taken_over_is_refused(place: Path, script: str,
         in_script(place, script)
 
 
+def test_a_file_that_cannot_be_executed_is_named(place: Path) -> None:
+    (place / "run.sh").touch(0o600)
+    with pytest.raises(UsageError, match=r"\./run\.sh is not executable"):
+        launch(place, "./run.sh")
+
+
 def test_a_script_that_starts_nothing_is_not_waited_for_for_ever(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reports, "_IN_SCRIPT", 1)
     with pytest.raises(UsageError, match=r"bash run\.sh started no rank in 1 s: name its launcher here"):

@@ -208,6 +208,8 @@ def intercepting(**variables: str) -> dict[str, str]:
 def _executable(name: str) -> str:
     """Return a program on the path, or beside this interpreter; raises `UsageError` if there is none."""
     found = shutil.which(name) or shutil.which(name, path=os.path.dirname(sys.executable))
+    if found is None and os.path.isfile(name):
+        raise UsageError(f"{name} is not executable; give the command that runs it, such as bash {name}")
     if found is None:
         package = {"accelerate": "accelerate", "accelerate-launch": "accelerate", "torchrun": "torch"}.get(name)
         remedy = f"; install {package} in this environment" if package else ""
