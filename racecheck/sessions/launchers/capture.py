@@ -24,7 +24,7 @@ _INTERCEPT = Path(__file__).with_name("intercept")
 _OWN = frozenset({*IDENTITY, "TORCHELASTIC_ERROR_FILE", "PYTHONPATH"})
 """Variables that the launcher sets differently for each rank, or that racecheck set."""
 _OF_SHELLS = frozenset({"_", "SHLVL", "OLDPWD", "PWD", "PYTHONPATH"})
-"""Variables that a shell sets by itself; and one that has to be told from racecheck's own entry."""
+"""Variables that a shell sets by itself, and PYTHONPATH, in which racecheck has an entry (`_added`)."""
 
 
 def launch(command: Sequence[str], watched: Path, start: str) -> Launch:
@@ -209,7 +209,7 @@ def _executable(name: str) -> str:
     """Return a program on the path, or beside this interpreter; raises `UsageError` if there is none."""
     found = shutil.which(name) or shutil.which(name, path=os.path.dirname(sys.executable))
     if found is None and os.path.isfile(name):
-        raise UsageError(f"{name} is not executable; give the command that runs it, such as bash {name}")
+        raise UsageError(f"{name} is not executable: name the program that runs it, such as bash {name}")
     if found is None:
         package = {"accelerate": "accelerate", "accelerate-launch": "accelerate", "torchrun": "torch"}.get(name)
         remedy = f"; install {package} in this environment" if package else ""

@@ -126,7 +126,7 @@ class Reports:
             other = next((words for each in others if wrapping.begins_with(words := wrapping.words_of(each))), None)
             if other is not None:
                 both = f"{first}, and then {' '.join(other)}"
-                raise UsageError(f"{self._said} starts two jobs: {both}; give the command of one of them")
+                raise UsageError(f"{self._said} starts two jobs: {both}; name one of them as the command")
             if is_over:
                 return
 

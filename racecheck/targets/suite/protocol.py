@@ -68,7 +68,7 @@ class Training(Protocol):
         """Take the next training step."""
 
     def save(self, root: Path, step: int) -> None:
-        """Save all that a restart needs below the directory ``root``; ``step`` steps are done."""
+        """Save below the directory ``root`` what a restart needs, after ``step`` steps."""
 
     def load(self, root: Path) -> int:
         """Load the newest checkpoint below ``root``; returns how many steps it has behind it, 0 if there is none."""
