@@ -115,6 +115,18 @@ def test_a_script_s_ranks_are_those_of_the_launcher_in_it(place: Path) -> None:
     assert not (place / "ran").exists()
 
 
+def test_within_a_job_the_processes_before_the_launcher_are_no_ranks(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        monkeypatch.setenv(name, "1")
+    (place / "prepare.py").write_text("open('prepared', 'w')\n")
+    assert in_script(place, f"python prepare.py\n{TORCHRUN}\n").ranks == 2
+    assert (place / "prepared").exists()
+    made = launch(place, sys.executable, "prepare.py")
+    assert (made.ranks, made.spawns) == (0, True)
+
+
 def test_ranks_that_a_script_starts_by_hand_are_ranks(place: Path) -> None:
     loop = "export WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29500\nfor r in 0 1; do RANK=$r LOCAL_RANK=$r "
     assert in_script(place, f"{loop} python train.py & done\nwait\n").ranks == 2

@@ -139,10 +139,13 @@ def capture(command: Sequence[str]) -> tuple[list[Started], Sequence[str]]:
             wrapping.shim(Path(place, "shims"), _INTERCEPT)
             path = f"{place}/shims{os.pathsep}{os.environ.get('PATH', os.defpath)}"
             more |= {"RACECHECK_SHIMS": f"{place}/shims", "PATH": path}
+        environment = intercepting(**more)
+        if is_wrapped or scripts.is_it(inner):  # in a job, this process is a rank itself, which says nothing of others
+            environment = {name: value for name, value in environment.items() if name not in IDENTITY}
         with capabilities.inherited():
             process = subprocess.Popen(
                 guarded(Path(place, "guarded"), runnable(command), alone=True),
-                env=intercepting(**more),
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
