@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -111,10 +112,13 @@ def words_of(started: Sequence[str]) -> list[str]:
 
 
 def shim(place: Path, intercept: Path) -> None:
-    """Make programs in a directory that start launchers so that `intercept` is found, whatever PYTHONPATH is then."""
+    """Make programs in a directory that start launchers so that `intercept` is found, whatever PYTHONPATH is then.
+
+    A launcher that is not on the path is the one beside this Python, as for a command that begins with it.
+    """
     place.mkdir()
     for name in SHIMMED:
-        real = shutil.which(name)
+        real = shutil.which(name) or shutil.which(name, path=os.path.dirname(sys.executable))
         if real is not None:
             made = place / name
             made.write_text(f'#!/bin/sh\nPYTHONPATH="{intercept}${{PYTHONPATH:+:$PYTHONPATH}}" exec "{real}" "$@"\n')
