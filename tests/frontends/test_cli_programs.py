@@ -121,6 +121,18 @@ def test_a_script_that_starts_the_launcher(programs: Path, racecheck: Racecheck)
     assert (status, text.count("what env RUN=1 bash run.sh does before and after its ranks")) == (0, 2), text
 
 
+def test_ranks_have_the_variables_that_a_command_before_the_launcher_leaves(
+    programs: Path, racecheck: Racecheck
+) -> None:
+    (programs / "asks.py").write_text(
+        "import os\nassert os.environ['A'] == '1' and 'HOME' not in os.environ, sorted(os.environ)\n"
+        "open('out/' + os.environ['RANK'], 'w').close()\n"
+    )
+    words = ["run", "--watch", "out", "--", "env", "-u", "HOME", "A=1", *TORCHRUN, "asks.py"]
+    status, text = racecheck(*words)
+    assert status == 0, text
+
+
 @pytest.mark.parametrize(("how", "end"), [("loop", "exit status 143"), ("stubborn", "died by SIGKILL")])
 def test_the_launcher_ends_the_others_when_a_rank_has_failed(
     findings: Path, racecheck: Racecheck, how: str, end: str
