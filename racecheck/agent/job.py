@@ -114,8 +114,9 @@ def _tell(job: Job, channel: socket.socket, kind: str, state: Any, step: int, at
     Where the world is controlled, the events before are known.
     """
     weights = importlib.import_module("racecheck.agent.contents.weight_digests")
+    digests = weights.all_digests if kind == "trained" else weights.digests
     where = os.path.relpath(at, job.watched) if at else ""
-    said = {"kind": kind, "step": step, "checkpoint": where, "tensors": weights.digests(state)}
+    said = {"kind": kind, "step": step, "checkpoint": where, "tensors": digests(state)}
     if job.controlled:
         hypercall(Declare(said, stack=stack()))
     else:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from racecheck.invariants.disk import listed
 from racecheck.model.nouns import Outcome, Violation
+from racecheck.model.training_parts import OPAQUE
 
 _Declared = Mapping[tuple[int, int], Mapping[str, str]]
 """The digests of a state by rank and step."""
@@ -50,6 +51,12 @@ def why_not(whole: Outcome, other: Outcome) -> str:
         return "the recovery declares no state with `trained`, so it is not compared with an uninterrupted run"
     if recovery.world.ranks != whole.world.ranks:
         return "the recovery has another number of ranks, so it is not compared with an uninterrupted run"
+    for state in (*_declared(whole).values(), *_declared(recovery).values()):
+        if not state:
+            return "a state has no entry, so it is not compared with an uninterrupted run"
+        opaque = [f"{name} ({each.removeprefix(OPAQUE)})" for name, each in state.items() if each.startswith(OPAQUE)]
+        if opaque:
+            return f"a state has {listed(opaque)}, which cannot be compared: give tensors, arrays, numbers or texts"
     apart = _apart(other, whole)
     if not apart:
         return ""

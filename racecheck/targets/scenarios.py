@@ -64,8 +64,9 @@ class Rank:
     def trained(self, state: Any, *, step: int) -> None:
         """Declare that ``state`` is what training has come to after ``step`` steps, in the run and in the recovery.
 
-        `racecheck.resume_equals` compares the recovery's with those of a run that nobody interrupted: tensors bit for
-        bit, numbers and texts.  A recovery declares the state that it loads, too, with the steps that it has behind it.
+        `racecheck.resume_equals` compares the recovery's with those of a run that nobody interrupted: tensors, arrays
+        and bytes bit for bit, numbers and texts; another entry makes the verdict UNKNOWN.  A recovery declares the
+        state that it loads, too, with the steps that it has behind it.
         """
         self.tell("trained", state, step, "")
 

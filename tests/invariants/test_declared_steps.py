@@ -97,5 +97,10 @@ def test_why_nothing_can_be_compared() -> None:
     assert why_not(smaller, WHOLE).startswith("the recovery has another number of ranks")
     lucky = why_not(WHOLE, run(*declared(1), *declared(2, place="x"), recovery=declared(3)))
     assert lucky.startswith("a second run that nobody interrupted differs: rank 0 has another place after step 2")
+    assert why_not(run(Weights(0, "trained", 1, "", {}), recovery=declared(1)), WHOLE).startswith(
+        "a state has no entry"
+    )
+    opaque = run(*declared(1, own="not compared: set"), recovery=declared(1))
+    assert why_not(opaque, WHOLE).startswith("a state has own (set), which cannot be compared")
     with pytest.raises(LookupError, match="luck"):
         [*resume_equals(WHOLE, Uninterrupted(WHOLE, why="luck"))]

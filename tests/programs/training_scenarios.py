@@ -63,13 +63,3 @@ def lossy(rank: racecheck.Rank) -> None:
 @lossy.recover
 def goes_on_without(rank: racecheck.Rank) -> None:
     _Job(rank, whole=False).resume()
-
-
-@racecheck.scenario(ranks=1, invariants=INVARIANTS)
-def silent(rank: racecheck.Rank) -> None:
-    _Job(rank, whole=True).train(range(1, 4))
-
-
-@silent.recover
-def says_nothing(rank: racecheck.Rank) -> None:
-    torch.load(rank.path / "state.pt")

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -50,7 +51,7 @@ class Sound:
             fresh.mkdir()
         dist.barrier()
         with open(fresh / f"{dist.get_rank()}.pt", "wb") as file:
-            torch.save(self.state(), file)
+            torch.save(Sound.state(self), file)
             file.flush()
             os.fsync(file.fileno())
         dist.barrier()
@@ -131,6 +132,22 @@ class Timed(Sound):
 
     def state(self) -> dict[str, Any]:
         return {**super().state(), "at": time.time()}
+
+
+class Arrays(Sound):
+    """Has arrays and bytes in its state, and an object that cannot be compared if that is ``lost``."""
+
+    def state(self) -> dict[str, Any]:
+        more = {"array": np.full(3, self.place), "number": np.int64(self.place), "bytes": b"x" * self.place}
+        return {**super().state(), **more, **({"own": {1, 2}} if self.lost == "own" else {})}
+
+
+class ArraysWithoutPlace(Arrays):
+    lost = "place"
+
+
+class Opaque(Arrays):
+    lost = "own"
 
 
 class Forgetful(Sound):

@@ -27,6 +27,7 @@ LOST = [
     ("WithoutScheduler", r"resumed from step \d, rank 0 has another scheduler\.\S+.* from the start"),
     ("WithoutGenerator", r"resumed from step \d, rank 0 has another generator from the start"),
     ("WithoutPlace", r"resumed from step \d, rank 0 has another place from the start"),
+    ("ArraysWithoutPlace", r"resumed from step \d, rank 0 has another array, bytes, number, place from the start"),
     ("Hidden", r"resumed from step \d, rank 0 has another model\.\S+.* after step \d"),
 ]
 
@@ -69,6 +70,13 @@ def test_a_state_that_two_undisturbed_runs_do_not_share_is_unknown(session: Sess
     report = judged(session, in_gate(kind))
     assert report.verdict is Verdict.UNKNOWN
     assert f"a second run that nobody interrupted differs: rank 0 has another {name} after step 1" in report.reasons[0]
+
+
+def test_a_state_with_something_that_cannot_be_compared_is_unknown(session: Session) -> None:
+    assert judged(session, in_gate("Arrays")).verdict is Verdict.PASS
+    report = judged(session, in_gate("Opaque"))
+    assert report.verdict is Verdict.UNKNOWN
+    assert "a state has own (set), which cannot be compared: give tensors, arrays" in report.reasons[0]
 
 
 @pytest.mark.parametrize("fault", ["crash", "kill-job on any nth=each"])

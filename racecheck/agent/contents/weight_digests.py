@@ -15,6 +15,8 @@ import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
+from racecheck.model.training_parts import OPAQUE
+
 PART = " at "
 """Stands before the part of a tensor that is spread over ranks, in its name."""
 _DIGITS = 16
@@ -37,6 +39,14 @@ def digests(state: Any) -> dict[str, str]:
         digest = _digest(leaf)
         if digest:
             found[_unused(name, found)] = digest
+    return found
+
+
+def all_digests(state: Any) -> dict[str, str]:
+    """Return the digests as `digests` does, also of bytes and numpy arrays; those of other leaves name their type."""
+    found: dict[str, str] = {}
+    for name, leaf in _leaves(state, ""):
+        found[_unused(name, found)] = _digest(leaf) or _of_bytes(leaf) or f"{OPAQUE}{type(leaf).__qualname__}"
     return found
 
 
@@ -143,6 +153,15 @@ def _digest(leaf: Any) -> str:
         return _of_tensor(leaf)
     if leaf is None or isinstance(leaf, (bool, int, float, str)):
         return _short(json.dumps(leaf).encode())
+    return ""
+
+
+def _of_bytes(leaf: Any) -> str:
+    """Return the digest of bytes, or of an array or number of numpy; "" for others."""
+    if isinstance(leaf, (bytes, bytearray)):
+        return _short(b"bytes", bytes(leaf))
+    if type(leaf).__module__ == "numpy" and hasattr(leaf, "tobytes") and not leaf.dtype.hasobject:
+        return _short(json.dumps([str(leaf.dtype), list(leaf.shape)]).encode(), leaf.tobytes())
     return ""
 
 

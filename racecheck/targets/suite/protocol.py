@@ -74,7 +74,7 @@ class Training(Protocol):
         """Load the newest checkpoint below ``root``; returns how many steps it has behind it, 0 if there is none."""
 
     def state(self) -> Any:
-        """Return all on which further steps depend, in dicts and lists: tensors, numbers and texts are compared.
+        """Return all on which further steps depend, in dicts and lists: tensors, arrays, bytes, numbers and texts.
 
         Among these are the weights, the optimizer, the scheduler, the random generators and the place in the data.
         """
