@@ -8,12 +8,13 @@ import socket
 from racecheck.kernel import capabilities, seccomp
 
 
-def join(place: str, scratch: str) -> None:
-    """Hand the calls of this process to the racecheck that listens on the socket ``place``; then its script starts.
+def join(place: str, scratch: str, rank: str) -> None:
+    """Hand the calls of this process, a ``rank``, to the racecheck that listens on the socket ``place``.
+
+    Then its script starts.
 
     ``scratch`` has a TMPDIR for each node, of which there is one.
     """
-    rank = os.environ["RANK"]
     os.environ["TMPDIR"] = f"{scratch}/0"
     if os.geteuid() == 0:
         capabilities.give_up_mounting()

@@ -8,7 +8,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -81,6 +81,9 @@ def _main(launch: Launch, own: str, first: str, rank: Rank) -> None:
     if rank.rank < launch.ranks and launch.spawns:
         _ending_well(lambda: spawning.run_child(rank.rank, own))
         return
+    option = [f"{launch.local_rank}={os.environ['LOCAL_RANK']}"] if launch.local_rank else []
+    if launch.identity:
+        _rename_identity(launch.identity)
     os.environ.update(launch.environment)
     for each in launch.unset:
         os.environ.pop(each, None)
@@ -88,7 +91,7 @@ def _main(launch: Launch, own: str, first: str, rank: Rank) -> None:
         os.environ["PWD"] = launch.directory  # as the shell has it that starts the launcher
     if launch.spawns:
         spawning.be_parent(launch.ranks, launch.directory, own)
-    else:
+    elif not launch.identity:
         os.environ.update(ROLE_RANK=str(rank.rank), ROLE_WORLD_SIZE=str(rank.world_size))
     module = ModuleType("__main__")
     vars(module)["__builtins__"] = builtins
@@ -97,11 +100,17 @@ def _main(launch: Launch, own: str, first: str, rank: Rank) -> None:
     else:
         code = compiled(launch.file)
         module.__file__ = launch.file
-    sys.argv[:] = [launch.script or str(module.__file__), *launch.arguments]
+    sys.argv[:] = [launch.script or str(module.__file__), *option, *launch.arguments]
     more = launch.environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [first, *(os.path.join(launch.directory, each) for each in more if each)]
     sys.modules["__main__"] = module
     _ending_well(lambda: exec(code, vars(module)))  # noqa: S102  (the user asked to run this program)
+
+
+def _rename_identity(identity: Mapping[str, str]) -> None:
+    """Say which rank this is by the variables of its launcher, in place of torchrun's."""
+    values = {each: os.environ.pop(each, "") for each in (*IDENTITY, "MASTER_ADDR")}
+    os.environ.update({name: values[meaning] for name, meaning in identity.items()})
 
 
 def _ending_well(run: Callable[[], None]) -> None:

@@ -12,7 +12,7 @@ import tarfile
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -63,7 +63,9 @@ class Launch:
     ``asks`` are the user's own invariants that judge it, as ``path/to/file.py::name``.  ``kept`` are entries of the
     watched directory that are not watched: it is the working directory, where the program's own code is.
     ``unset`` are variables that a command before the launcher removes.  ``in_script``: the command is a script, which
-    may do more than start the ranks.
+    may do more than start the ranks.  ``identity`` are the variables by which the launcher tells a rank its number,
+    each with the one of `IDENTITY` that it equals; {} if it sets these.  ``local_rank`` is the option by which it
+    passes the local rank, before the ``arguments``; "" for none.
     """
 
     command: tuple[str, ...]
@@ -80,6 +82,8 @@ class Launch:
     kept: tuple[str, ...] = ()
     unset: tuple[str, ...] = ()
     in_script: bool = False
+    identity: Mapping[str, str] = field(default_factory=dict)
+    local_rank: str = ""
 
     @property
     def processes(self) -> int:
@@ -230,12 +234,13 @@ def _decode(data: Any) -> Launch:
         made.start,
         *(each for few in listed.values() for each in few),
     ]
-    words += [*made.environment, *made.environment.values()]
+    words += [*made.environment, *made.environment.values(), *made.identity, made.local_rank]
     is_valid = (
         type(made.ranks) is int
         and type(made.spawns) is type(made.in_script) is bool
         and made.ranks >= 0
         and made.processes > 0
+        and {*made.identity.values()} <= {*IDENTITY}
     )
     if not is_valid or not all(isinstance(each, str) for each in words):
         raise ValueError
@@ -243,7 +248,7 @@ def _decode(data: Any) -> Launch:
 
 
 _KEYS = {each.name for each in fields(Launch)}
-_LATER = frozenset({"asks", "in_script", "kept", "spawns", "unset"})
+_LATER = frozenset({"asks", "identity", "in_script", "kept", "local_rank", "spawns", "unset"})
 
 
 # What the watched directory holds.

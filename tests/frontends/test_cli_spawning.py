@@ -50,6 +50,28 @@ def test_a_script_that_starts_itself_again(programs: Path, racecheck: Racecheck)
     assert (status, "a script starts its ranks itself" in text) == (2, True), text
 
 
+def test_ranks_that_know_themselves_by_the_variables_of_slurm(racecheck: Racecheck) -> None:
+    """``srun`` itself is not run; ``--nodes`` shares its ranks among nodes, and its variables say so."""
+    words = ["run", "--watch", "out", "--json", "--explain", 0]
+    job = ["srun", "--ntasks=2", sys.executable, "named.py"]
+    status, text = racecheck(*words, "--", *job, "race")
+    (violation,) = json.loads(text)["violations"]
+    assert (status, violation["invariant"]) == (1, "no-file-errors"), text
+    status, text = racecheck("replay", violation["finding"], "--times", 10, "--json")
+    assert (status, json.loads(text)["reproduced"]) == (1, 10)
+    status, text = racecheck(*words, "--", *job)
+    assert (status, json.loads(text)["claim"].partition(":")[0]) == (0, "EXHAUSTED"), text
+    assert racecheck("run", "--check-launcher", "--watch", "out", "--", *job)[0] == 0
+    status, text = racecheck(*words, "--nodes", 2, "--", *job)
+    assert (status, json.loads(text)["verdict"]) == (0, "PASS"), text
+
+
+def test_a_local_rank_that_is_an_argument(racecheck: Racecheck) -> None:
+    job = [sys.executable, "-m", "torch.distributed.launch", "--nproc-per-node=2", "named.py"]
+    status, text = racecheck("run", "--watch", "out", "--json", "--", *job)
+    assert (status, json.loads(text)["verdict"]) == (0, "PASS"), text
+
+
 def test_a_race_is_found_and_replays(run: Any, racecheck: Racecheck) -> None:
     status, data = run("race")
     assert status == 1

@@ -31,7 +31,9 @@ def test_the_program_is_told_from_the_interpreter_s_options(words: str, expected
     assert scripts.is_it(["python3", *words.split()])
 
 
-@pytest.mark.parametrize("words", ["python -c pass", "python", "python -u", "python -m torch.distributed.launch a.py"])
+@pytest.mark.parametrize(
+    "words", ["python -c pass", "python", "python -u", "python -m torch.distributed.checkpoint a.py"]
+)
 def test_other_commands_are_refused(words: str) -> None:
     assert not scripts.is_it(words.split())
     with pytest.raises(UsageError, match="unknown launcher"):

@@ -48,6 +48,8 @@ def in_script(place: Path, text: str) -> Launch:
         ("make train", ""),
         ("./run.sh", ""),
         ("env bash run.sh", ""),
+        ("env A=1 srun -n 2 python train.py", "srun -n 2 python train.py"),
+        ("nohup mpirun -n 2 python train.py", "mpirun -n 2 python train.py"),
     ],
 )
 def test_the_launcher_is_found_behind_other_commands(command: str, inner: str) -> None:
@@ -63,8 +65,8 @@ def test_the_launcher_is_found_behind_other_commands(command: str, inner: str) -
         ("env A=1 sudo torchrun train.py", "run racecheck itself with it"),
         ("docker run image torchrun train.py", "it starts the job in a container"),
         ("ssh node torchrun train.py", "it starts the job elsewhere"),
-        ("srun python train.py", "give torchrun --nproc-per-node=N"),
-        ("deepspeed train.py", "give torchrun --nproc-per-node=N"),
+        ("horovodrun python train.py", "give torchrun --nproc-per-node=N"),
+        ("deepspeed --num_nodes 2 train.py", "--num_nodes 2: racecheck starts all ranks here"),
         ("tmux new torchrun train.py", "leave it out"),
         ("rm -rf out", "unknown launcher 'rm' '-rf'"),
         ("python -c pass", "unknown launcher 'python' '-c'"),

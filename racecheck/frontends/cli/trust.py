@@ -22,9 +22,10 @@ from racecheck.targets.resolve import TargetPlace
 _OURS = Path(racecheck.__file__).resolve().parent
 _OF_LAUNCHERS = (
     "ACCELERATE_", "CUDA_VISIBLE_DEVICES", "FSDP_", "GROUP_", "KMP_", "LOCAL_", "MASTER_", "MEGATRON_LM_",
-    "NODE_RANK", "OMP_NUM_THREADS", "PARALLELISM_CONFIG_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_", "XLA_",
+    "NODE_RANK", "OMP_NUM_THREADS", "PARALLELISM_CONFIG_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_", "XLA_", "SLURM",
+    "GFORTRAN_UNBUFFERED_PRECONNECTED", "HFI_NO_BACKTRACE", "IPATH_NO_BACKTRACE", "PYTORCH_NVML_BASED_CUDA_CHECK",
 )  # fmt: skip
-"""How the variables begin that torchrun, accelerate and Lightning set.
+"""How the variables begin that torchrun, accelerate, Lightning, DeepSpeed, MPI and Slurm set.
 
 One that names a path may decide which code is loaded.
 """

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from racecheck.kernel import capabilities
 from racecheck.model.errors import CannotRun, UsageError
-from racecheck.sessions.launchers import scripts, wrapping
-from racecheck.sessions.launchers.reports import Reports, Started, is_started_by_itself, launcher_words, shown
+from racecheck.sessions.launchers import identity, scripts, wrapping
+from racecheck.sessions.launchers.reports import Reports, Started, is_started_by_itself, launcher_words, shown, size_of
 from racecheck.sessions.session import guarded
 from racecheck.targets.programs import IDENTITY, Launch, code
 
@@ -40,12 +40,15 @@ def launch(command: Sequence[str], watched: Path, start: str) -> Launch:
     first = started[0]
     _check_alike(started)
     script, module, arguments = scripts.program(first.arguments)
+    option = _local_rank(started)
     made = Launch(
-        command=tuple(command), script=script, module=module, arguments=arguments, directory=first.directory,
-        environment=_environment(first, words), ranks=len(started), watched=str(watched), start=start,
-        unset=_unset(first) if wrapping.is_it(command) else (), in_script=not wrapping.inner(command),
+        command=tuple(command), script=script, module=module, arguments=arguments[bool(option) :],
+        directory=first.directory, environment=_environment(first, words), ranks=len(started), watched=str(watched),
+        start=start, unset=_unset(first) if wrapping.is_it(command) else (), in_script=not wrapping.inner(command),
+        identity=identity.names(first.environment), local_rank=option,
     )  # fmt: skip
     _check_program(made)
+    _check_mpi(made)
     return made
 
 
@@ -118,8 +121,9 @@ def is_script(command: Sequence[str]) -> bool:
 def check(command: Sequence[str]) -> None:
     """Raise `UsageError` for a command that cannot start ranks, or whose processes cannot be stopped."""
     wrapping.check(command)
-    _executable(command[0])
     wrapping.check_options(wrapping.inner(command))
+    if not wrapping.is_srun(command):  # which need not be installed (`intercept/slurm.py`)
+        _executable(command[0])
 
 
 def capture(command: Sequence[str]) -> tuple[list[Started], Sequence[str]]:
@@ -127,7 +131,7 @@ def capture(command: Sequence[str]) -> tuple[list[Started], Sequence[str]]:
 
     Raises `UsageError` with the launcher's message.
     """
-    inner, is_wrapped = wrapping.inner(command), wrapping.is_it(command)
+    inner = wrapping.inner(command)
     with _temporary_directory() as place, open(f"{place}/log", "w+b") as log:
         os.mkfifo(f"{place}/news")
         os.mkdir(f"{place}/guarded")
@@ -135,16 +139,10 @@ def capture(command: Sequence[str]) -> tuple[list[Started], Sequence[str]]:
         if scripts.is_it(inner):
             script, module, _ = scripts.program(inner[1:])
             more["RACECHECK_SCRIPT"] = module or Path(script).name
-        if is_wrapped:
-            wrapping.shim(Path(place, "shims"), _INTERCEPT)
-            path = f"{place}/shims{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-            more |= {"RACECHECK_SHIMS": f"{place}/shims", "PATH": path}
-        environment = intercepting(**more)
-        if is_wrapped or scripts.is_it(inner):  # in a job, this process is a rank itself, which says nothing of others
-            environment = {name: value for name, value in environment.items() if name not in IDENTITY}
+        words, environment = intercepted(command, Path(place), **more)
         with capabilities.inherited():
             process = subprocess.Popen(
-                guarded(Path(place, "guarded"), runnable(command), alone=True),
+                guarded(Path(place, "guarded"), words, alone=True),
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -160,7 +158,7 @@ def capture(command: Sequence[str]) -> tuple[list[Started], Sequence[str]]:
         log.seek(0)
         said = log.read().decode(errors="replace").strip().splitlines()
     if not found:
-        raise UsageError(_started_nothing(command, before, said, is_seen=bool(begun) or not is_wrapped))
+        raise UsageError(_started_nothing(command, before, said, is_seen=bool(begun) or not wrapping.is_it(command)))
     _check_interpreter(found[0])
     if scripts.is_it(inner) and process.returncode and not found[0].starts:
         raise UsageError(f"{' '.join(command)} failed before it started a rank: {_last(said)}")
@@ -179,6 +177,8 @@ def _started_nothing(command: Sequence[str], before: Sequence[str], said: Sequen
     ``before`` are the Python programs that ran without being ranks.
     """
     name = " ".join(command)
+    if any("--allow-run-as-root" in line for line in said):
+        return f"{name} started no rank, because this is root: add --allow-run-as-root, if you want that"
     if is_seen:
         return f"{Path(command[0]).name} started no rank: {_last(said)}"
     if before:
@@ -197,15 +197,25 @@ def _last(said: Sequence[str]) -> str:
     return next((each for each in reversed(said) if re.search(r"\w", each)), "it printed nothing")
 
 
-def runnable(command: Sequence[str]) -> list[str]:
-    """Return a launch command with the path of its program; raises `UsageError` if there is none."""
-    return [_executable(command[0]), *command[1:]]
+def intercepted(command: Sequence[str], place: Path, **variables: str) -> tuple[list[str], dict[str, str]]:
+    """Return a launch command with the path of its program, and an environment with these variables for it.
 
-
-def intercepting(**variables: str) -> dict[str, str]:
-    """Return an environment in which Python starts with the module `intercept.sitecustomize`, and these variables."""
+    In that Python starts with the module `intercept.sitecustomize`.  ``place`` is a directory for programs that stand
+    in for others.  Raises `UsageError` if there is no such program.
+    """
     path = os.pathsep.join(filter(None, [str(_INTERCEPT), os.environ.get("PYTHONPATH", "")]))
-    return {**os.environ, "PYTHONPATH": path, **variables}
+    made = {**os.environ, "PYTHONPATH": path, "RACECHECK_RANKS": " ".join(identity.RANKS), **variables}
+    if wrapping.needs_shims(command):
+        shims = place / "shims"
+        wrapping.shim(shims, _INTERCEPT)
+        path = f"{shims}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        made |= {"RACECHECK_SHIMS": str(shims), "PATH": path, **wrapping.STAY_HERE}
+    if wrapping.needs_shims(command) or is_script(command):
+        # In a job, this process is a rank itself, which says nothing of others.
+        made = {name: value for name, value in made.items() if name not in {*IDENTITY, *identity.RANKS}}
+    if wrapping.is_srun(command):
+        return [str(place / "shims" / "srun"), *command[1:]], made
+    return [_executable(command[0]), *command[1:]], made
 
 
 def _executable(name: str) -> str:
@@ -222,21 +232,46 @@ def _executable(name: str) -> str:
 
 def _check_alike(started: Sequence[Started]) -> None:
     """Raise `UsageError` unless the ranks differ in nothing but who they are."""
-    first = started[0]
-    if len(started) != int(first.environment["WORLD_SIZE"]):
-        size = first.environment["WORLD_SIZE"]
+    first, option = started[0], _local_rank(started)
+    if len(started) != (size := size_of(first)):
         raise UsageError(f"the launcher started {len(started)} of {size} ranks: all must run on this machine")
     for rank, other in enumerate(started):
         for what in ("arguments", "directory", "interpreter"):
             one, another = getattr(first, what), getattr(other, what)
+            if what == "arguments" and option:
+                one = tuple(f"{option}={rank}" if each == f"{option}=0" else each for each in first.arguments)
             if one != another:
                 raise UsageError(f"rank 0 and rank {rank} differ in {what}: {shown(one)}, {shown(another)}")
-        for name in sorted({*first.environment, *other.environment} - _OWN):
+        names = {*first.environment, *other.environment} - _OWN - identity.names(first.environment).keys()
+        for name in sorted(each for each in names if not identity.is_of_one_start(each)):
             one, another = first.environment.get(name), other.environment.get(name)
             if one != another:
                 raise UsageError(
                     f"rank 0 and rank {rank} differ in the variable {name}: {shown(one)}, {shown(another)}"
                 )
+
+
+def _local_rank(started: Sequence[Started]) -> str:
+    """Return the option by which a launcher tells each process its local rank, "" if it does not.
+
+    That is its first argument (``deepspeed``, ``python -m torch.distributed.launch``).
+    """
+    _, _, arguments = scripts.program(started[0].arguments)
+    option = re.fullmatch(r"(--local[-_]rank)=0", next(iter(arguments), ""))
+    said = [f"{option[1]}={rank}" in each.arguments for rank, each in enumerate(started)] if option else [False]
+    return option[1] if option and all(said) else ""
+
+
+def _check_mpi(made: Launch) -> None:
+    """Raise `UsageError` for a program that talks to the MPI that starts it."""
+    if not made.identity or "RANK" in made.identity:
+        return
+    for file in code(made):
+        if re.search(rb"^\s*(import|from)\s+(mpi4py|horovod)\b", file.read_bytes(), re.MULTILINE):
+            raise UsageError(
+                f"{file} imports mpi4py or horovod: no MPI runs under racecheck, only its variables are there; "
+                "use torch.distributed"
+            )
 
 
 def _check_interpreter(first: Started) -> None:
@@ -249,12 +284,15 @@ def _check_interpreter(first: Started) -> None:
 
 def _environment(first: Started, command: Sequence[str]) -> dict[str, str]:
     """Return the variables that the launcher added to its own environment, the same in every session."""
-    found = _added(first)
+    found, own = _added(first), identity.names(first.environment)
     words = " ".join(command).replace("_", "-")
-    if "--master-port" not in words and command:
+    if "--master-port" not in words and command and not own:
         found["MASTER_PORT"] = "29500"
-    if "--rdzv-id" not in words and command:
+    if "--rdzv-id" not in words and command and not own:
         found["TORCHELASTIC_RUN_ID"] = "none"
+    if own:  # a rank finds only what its launcher sets
+        found = {name: value for name, value in found.items() if name not in own and not identity.is_of_one_start(name)}
+        found |= {name: first.environment[name] for name in ("MASTER_ADDR", "MASTER_PORT") if name in first.environment}
     return dict(sorted(found.items()))
 
 
@@ -262,7 +300,7 @@ def _added(first: Started) -> dict[str, str]:
     """Return the variables that a process has, and racecheck has not, or has otherwise."""
     found = {
         name: value for name, value in first.environment.items()
-        if name not in _OWN | _OF_SHELLS and os.environ.get(name) != value
+        if name not in _OWN | _OF_SHELLS and os.environ.get(name) != value != wrapping.STAY_HERE.get(name)
     }  # fmt: skip
     path, ours = (each.get("PYTHONPATH", "").split(os.pathsep) for each in (first.environment, os.environ))
     if [*filter(None, path)] != [*filter(None, ours)]:

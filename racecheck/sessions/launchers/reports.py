@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from racecheck.model.errors import UsageError
-from racecheck.sessions.launchers import accelerate, scripts, wrapping
+from racecheck.sessions.launchers import accelerate, identity, scripts, wrapping
 from racecheck.targets.programs import IDENTITY
 
 _SECONDS = 120
@@ -34,6 +34,11 @@ class Started:
     directory: str
     interpreter: str
     starts: int = 0
+
+    @property
+    def rank(self) -> int | None:
+        """Return which rank it is, None if it is none."""
+        return identity.rank(self.environment)
 
 
 def is_started_by_itself(one: Started) -> bool:
@@ -74,7 +79,7 @@ class Reports:
             ready = {each for each, _ in self._poll.poll(left * 1000)}
             if news in ready:
                 os.read(news, 4096)
-            yield over in ready, [Started(**json.loads(each.read_text())) for each in self._place.glob("*.json")]
+            yield over in ready, [_read(each) for each in self._place.glob("*.json")]
 
     def _script(self, news: int, over: int) -> list[Started]:
         for is_over, found in self._until(news, over, time.monotonic() + _SECONDS):
@@ -100,16 +105,16 @@ class Reports:
         for is_over, found in self._until(news, over, time.monotonic() + (_SECONDS if self._inner else _IN_SCRIPT)):
             if wrapping.is_it(self._command):
                 wrapping.check_options(launcher_words(self._place))
-            ranks = [each for each in found if "RANK" in each.environment]
-            strange = next((each for each in found if "RANK" not in each.environment), None)
+            ranks = [each for each in found if each.rank is not None]
+            strange = next((each for each in found if each.rank is None), None)
             if strange is not None and accelerate.is_it(launcher_words(self._place) or self._inner):
                 ranks = _in_place_of(strange, accelerate.processes(launcher_words(self._place) or self._inner))
             elif strange is not None and not wrapping.is_it(self._command):
                 raise UsageError(f"the launcher started something that is no rank: {shown(*strange.arguments)}")
-            if is_over or (ranks and len(ranks) == _size(ranks[0])):
+            if is_over or (ranks and len(ranks) >= size_of(ranks[0])):
                 if ranks and not is_over and wrapping.is_it(self._command) and not self._inner:
                     self._look_for_another_job(news, over)
-                return sorted(ranks, key=lambda each: int(each.environment["RANK"]))
+                return sorted(ranks, key=lambda each: each.rank or 0)
         if wrapping.is_it(self._command):
             raise UsageError(
                 f"{self._said} started no rank in {_IN_SCRIPT} s: name its launcher here, such as torchrun"
@@ -118,23 +123,34 @@ class Reports:
             f"the launcher has not started its ranks after {_SECONDS} s; racecheck runs one machine's ranks"
         )
 
+    def _two_jobs(self, which: str) -> UsageError:
+        return UsageError(f"{self._said} starts two jobs: {which}; name one of them as the command")
+
     def _look_for_another_job(self, news: int, over: int) -> None:
         """Raise `UsageError` if a script goes on with a second launcher."""
         first = " ".join(launcher_words(self._place))
         for is_over, found in self._until(news, over, time.monotonic() + _AFTER):
-            others = [["python", *each.arguments] for each in found if "RANK" not in each.environment]
+            others = [["python", *each.arguments] for each in found if each.rank is None]
             other = next((words for each in others if wrapping.begins_with(words := wrapping.words_of(each))), None)
             if other is not None:
-                both = f"{first}, and then {' '.join(other)}"
-                raise UsageError(f"{self._said} starts two jobs: {both}; name one of them as the command")
+                raise self._two_jobs(f"{first}, and then {' '.join(other)}")
+            ranks = [each for each in found if each.rank is not None]
+            if ranks and len(ranks) > size_of(ranks[0]):
+                raise self._two_jobs(f"more than the {size_of(ranks[0])} ranks of the first one were started")
             if is_over:
                 return
 
 
-def _size(rank: Started) -> int:
-    if "WORLD_SIZE" not in rank.environment:
+def _read(report: Path) -> Started:
+    data = json.loads(report.read_text())
+    return Started(**{**data, "arguments": tuple(data["arguments"])})
+
+
+def size_of(rank: Started) -> int:
+    """Return how many ranks there are, as one of them was told; raises `UsageError` if it was not."""
+    if (size := identity.size(rank.environment)) is None:
         raise UsageError(f"a process has RANK and no WORLD_SIZE: {shown(*rank.arguments)}")
-    return int(rank.environment["WORLD_SIZE"])
+    return size
 
 
 def _in_place_of(one: Started, count: int) -> list[Started]:

@@ -14,7 +14,8 @@ from racecheck.sessions.launchers import accelerate, scripts
 
 KNOWN = (
     ("torchrun",), ("python", "-m", "torch.distributed.run"), ("accelerate", "launch"), ("accelerate-launch",),
-    ("python", "-m", "accelerate.commands.launch"),
+    ("python", "-m", "accelerate.commands.launch"), ("python", "-m", "torch.distributed.launch"), ("deepspeed",),
+    ("mpirun",), ("mpiexec",), ("srun",),
 )  # fmt: skip
 """How the commands of launchers begin."""
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish", "make", "just"})
@@ -36,13 +37,15 @@ _REFUSED = {
         ("ssh", "sbatch", "qsub", "bsub", "kubectl", "ray", "sky"), f"it starts the job elsewhere: {_IN_ITS_PLACE}"
     ),
     **dict.fromkeys(("tmux", "screen", "systemd-run", "setsid", "at"), "the job would outlive it: leave it out"),
-    **dict.fromkeys(
-        ("srun", "mpirun", "mpiexec", "deepspeed", "horovodrun"),
-        "racecheck does not start ranks as it does: give torchrun --nproc-per-node=N, if the script reads RANK",
-    ),
+    "horovodrun": "no MPI runs under racecheck: give torchrun --nproc-per-node=N, if the script reads RANK",
 }
 _REFUSED_OPTIONS = ("--no-python", "--run-path")
-SHIMMED = ("torchrun", "accelerate", "accelerate-launch", "python", "python3")
+_SHIMMED = ("torchrun", "accelerate", "accelerate-launch", "deepspeed", "python", "python3")
+_NO_PYTHON = frozenset({"mpirun", "mpiexec", "srun"})
+_ELSEWHERE = frozenset({"-H", "-f", "-host", "--host", "-hostfile", "--hostfile", "-machinefile", "--machinefile"})
+"""Options of launchers with which they start processes on other machines."""
+STAY_HERE = {"OMPI_MCA_plm_rsh_agent": "false", "PRTE_MCA_plm_ssh_agent": "false", "HYDRA_LAUNCHER": "fork"}
+"""Variables that keep the launchers of an MPI from starting anything on another machine."""
 
 
 def begins_with(command: Sequence[str]) -> bool:
@@ -62,6 +65,16 @@ def may_begin(word: str) -> bool:
     name = plain_name(word)
     is_script = name.endswith((".sh", ".bash")) and os.path.isfile(word)
     return name in {each[0] for each in KNOWN} or name in _BEFORE or name in _REFUSED or is_script
+
+
+def is_srun(command: Sequence[str]) -> bool:
+    """Return whether a command begins with srun."""
+    return plain_name(command[0]) == "srun"
+
+
+def needs_shims(command: Sequence[str]) -> bool:
+    """Return whether what starts the ranks is not, or not only, a launcher that runs in Python."""
+    return is_it(command) or plain_name(command[0]) in _NO_PYTHON
 
 
 def is_it(command: Sequence[str]) -> bool:
@@ -99,10 +112,24 @@ def check_options(command: Sequence[str]) -> None:
     nodes = re.search(r"--nnodes[= ](?!1(:1)?( |$))(\S+)", " ".join(words))
     if nodes is not None:
         raise UsageError(f"--nnodes {nodes[3]}: racecheck starts all ranks here; give --nodes N before the --")
+    if (nodes := re.search(r"--num-nodes[= ](?!1( |$))(\S+)", " ".join(words))) is not None:
+        raise UsageError(f"--num_nodes {nodes[2]}: racecheck starts all ranks here; give --nodes N before the --")
+    if command and plain_name(command[0]) in _NO_PYTHON | {"deepspeed"}:
+        _check_machines(command)
     accelerate.check(command)
     for option in _REFUSED_OPTIONS:
         if option in words or f"PET_{option[2:].upper().replace('-', '_')}" in os.environ:
             raise UsageError(f"{option} starts what racecheck cannot take over: leave it out, and name a Python script")
+
+
+def _check_machines(command: Sequence[str]) -> None:
+    """Raise `UsageError` for a launcher that is told which machines to use."""
+    own = [*command[: next((n for n, each in enumerate(command) if each.startswith("python")), len(command))]]
+    option = next((each for each in own if each.partition("=")[0] in _ELSEWHERE), None)
+    if option is not None and "localhost" not in " ".join(own):
+        raise UsageError(f"{command[0]} {option}: racecheck starts all ranks here; leave it out")
+    if command[0] == "deepspeed" and option is None and os.path.isfile("/job/hostfile"):
+        raise UsageError("deepspeed reads /job/hostfile: racecheck starts all ranks here; add --hostfile localhost")
 
 
 def words_of(started: Sequence[str]) -> list[str]:
@@ -117,9 +144,14 @@ def shim(place: Path, intercept: Path) -> None:
     A launcher that is not on the path is the one beside this Python, as for a command that begins with it.
     """
     place.mkdir()
-    for name in SHIMMED:
+    _write(place / "srun", f'exec "{sys.executable}" -I "{intercept}/slurm.py" "$@"')
+    _write(place / "pdsh", "echo 'racecheck starts all ranks here' >&2; exit 1")  # deepspeed's way to other machines
+    for name in _SHIMMED:
         real = shutil.which(name) or shutil.which(name, path=os.path.dirname(sys.executable))
         if real is not None:
-            made = place / name
-            made.write_text(f'#!/bin/sh\nPYTHONPATH="{intercept}${{PYTHONPATH:+:$PYTHONPATH}}" exec "{real}" "$@"\n')
-            made.chmod(0o700)
+            _write(place / name, f'PYTHONPATH="{intercept}${{PYTHONPATH:+:$PYTHONPATH}}" exec "{real}" "$@"')
+
+
+def _write(file: Path, command: str) -> None:
+    file.write_text(f"#!/bin/sh\n{command}\n")
+    file.chmod(0o700)

@@ -81,13 +81,12 @@ class _Watch:
         self._door.bind(str(output / "door"))
         self._door.listen(world.ranks)
         (output / "home").mkdir()
+        own = {"RACECHECK_OBSERVE": str(output / "door"), "RACECHECK_SCRATCH": str(slot.scratch)}
+        words, variables = capture.intercepted(command, output, **own)
         with open(output / "said", "wb") as said:
             self._launcher = subprocess.Popen(
-                guarded(output / "home", capture.runnable(command)),
-                env={
-                    **capture.intercepting(RACECHECK_OBSERVE=str(output / "door"), RACECHECK_SCRATCH=str(slot.scratch)),
-                    **environment(),
-                },
+                guarded(output / "home", words),
+                env={**variables, **environment()},
                 cwd=directory,
                 stdin=subprocess.DEVNULL,
                 stdout=said,

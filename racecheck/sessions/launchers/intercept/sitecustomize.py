@@ -19,7 +19,13 @@ _PLACE = os.environ.get("RACECHECK_CAPTURE", "")
 _DOOR = os.environ.get("RACECHECK_OBSERVE", "")
 _SHIMS = os.environ.get("RACECHECK_SHIMS", "")
 _SCRIPT = os.environ.get("RACECHECK_SCRIPT", "")
-_LAUNCHERS = {"torchrun", "torch.distributed.run", "accelerate", "accelerate-launch", "accelerate.commands.launch"}
+_RANKS = [each for each in os.environ.get("RACECHECK_RANKS", "").split() if each in os.environ]
+_LAUNCHERS = {
+    "torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "accelerate-launch",
+    "accelerate.commands.launch", "deepspeed",
+}  # fmt: skip
+_SECOND = "deepspeed.launcher.launch"
+"""The process by which deepspeed's launcher starts the ranks of one machine."""
 _WITH_VALUE = {"-W", "-X"}
 
 
@@ -43,7 +49,7 @@ def _program(arguments: list[str]) -> str:
 def _is_launcher() -> bool:
     """Return whether this is the launcher, or the script: the first process of its kind, and no other."""
     if _started() != _SCRIPT if _SCRIPT else not _starts_ranks():
-        return False
+        return _started() == _SECOND
     try:
         file = os.open(f"{_PLACE}/launcher", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     except FileExistsError:
@@ -61,7 +67,7 @@ def _starts_ranks() -> bool:
 
 def _is_before_the_launcher() -> bool:
     """Return whether this process runs before the job, and is none of its ranks."""
-    if not _SHIMS or "RANK" in os.environ or os.path.exists(f"{_PLACE}/launcher"):
+    if not _SHIMS or _RANKS or os.path.exists(f"{_PLACE}/launcher"):
         return False
     with open(f"{_PLACE}/before", "a") as file:
         file.write(f"{' '.join(['python', *sys.orig_argv[1:]])}\n")
@@ -70,7 +76,7 @@ def _is_before_the_launcher() -> bool:
 
 def _hide() -> None:
     """Remove racecheck's own variables from the environment."""
-    for name in ("CAPTURE", "OBSERVE", "SCRATCH", "SCRIPT", "SHIMS"):
+    for name in ("CAPTURE", "OBSERVE", "RANKS", "SCRATCH", "SCRIPT", "SHIMS"):
         os.environ.pop(f"RACECHECK_{name}", None)
     if _SHIMS:
         path = os.environ.get("PATH", "").split(os.pathsep)
@@ -124,16 +130,16 @@ def _count_starts() -> None:
 
 def _join() -> None:
     """Let racecheck see the calls of this process, which is a rank."""
-    scratch = os.environ["RACECHECK_SCRATCH"]
+    scratch, rank = os.environ["RACECHECK_SCRATCH"], os.environ[_RANKS[0]]
     _hide()
-    importlib.import_module("racecheck.agent.observed").join(_DOOR, scratch)
+    importlib.import_module("racecheck.agent.observed").join(_DOOR, scratch, rank)
 
 
 if _PLACE and _SCRIPT:
     _count_starts()
 elif _PLACE:
     _stop_all_but_the_launcher()
-elif _DOOR and "RANK" in os.environ:
+elif _DOOR and _RANKS:
     _join()
 sys.path[:] = [each for each in sys.path if os.path.abspath(each) != _HERE]
 _this = sys.modules.pop("sitecustomize")
