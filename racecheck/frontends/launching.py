@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from copy import copy
 from dataclasses import replace
@@ -29,7 +29,7 @@ from racecheck.model.nouns import World
 from racecheck.sessions.doctor.examination import Starting
 from racecheck.sessions.launchers import capture
 from racecheck.sessions.session import Session, Slot
-from racecheck.targets import programs
+from racecheck.targets import programs, surroundings
 from racecheck.targets.launched import Launched, places_of
 from racecheck.targets.programs import ABSENT, Program
 from racecheck.targets.scenarios import Scenario, make_world
@@ -60,10 +60,17 @@ def prepare(
         raise UsageError(f"--from {start}: no such directory")
     archive = programs.pack(start or watched, () if start else kept)
     starting = cover.start(watched, kept, [Path.cwd(), watched.parent])
+
+    def look(is_ours: Callable[[Path], bool]) -> tuple[str, str]:
+        """Return what a script has left in the watched directory, and outside of it."""
+        assert starting.slot is not None
+        changes = [each for each in starting.slot.difference_outside() if not is_ours(each[0])]
+        return archive if start else programs.pack(watched, kept), surroundings.pack(changes)
+
     with _closing_on_error(starting):
         starting.begin()
         with display("starting the launcher"):
-            launch = replace(capture.launch(command, watched, archive), asks=tuple(asks), kept=tuple(kept))
+            launch = replace(capture.launch(command, watched, archive, look), asks=tuple(asks), kept=tuple(kept))
             resumed = None if resume_with is None else launch
             if again:
                 resumed = replace(capture.launch(again, watched, ABSENT), kept=tuple(kept))

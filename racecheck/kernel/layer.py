@@ -101,6 +101,7 @@ class Layer:
             each.path for each in below if each.kind not in _KERNEL and not each.read_only and _is_file(each.path)
         }
         self._below = dict(_handles({*self._covered, *(each.path for each in below), *self._real}))
+        self._base: int | None = None
         self._mounted: list[Path] = []
         self._overlays: set[str] = set()
         self._cover()
@@ -143,7 +144,7 @@ class Layer:
     def _mount_all(self) -> None:
         upper = self._place / str(self._times)
         for number, (path, handle) in enumerate(self._below.items()):
-            source = f"/proc/self/fd/{handle}"
+            source = self._source(number, path, handle)
             if path == _MEMORY:
                 namespace.mount("tmpfs", path, namespace.NO_DEVICES, kind="tmpfs", options="mode=1777")
             elif path in self._covered:
@@ -153,7 +154,7 @@ class Layer:
                 shutil.copystat(path, own / "upper")
                 if not self._is_trusted:
                     self._prepare(path, own / "upper")
-                self._overlay(path, source, own)
+                self._overlay(path, source, own, number)
             elif path in self._copied:
                 self._replace(path, source, upper / str(number))
             else:
@@ -163,6 +164,11 @@ class Layer:
         if self._seals_root:
             namespace.seal(Path("/"))
         os.chdir(self._here)  # not in what is below the layer
+
+    def _source(self, number: int, path: Path, handle: int) -> str:
+        """Return the source of a mount: the place below the layer, or the copy of a file that `keep` has kept."""
+        kept = self._place / str(self._base) / str(number)
+        return str(kept) if path in self._copied and kept.is_file() else f"/proc/self/fd/{handle}"
 
     def _bind(self, path: Path, source: str) -> None:
         if path in self._real:
@@ -180,10 +186,16 @@ class Layer:
                         made.mkdir(exist_ok=True)
                         shutil.copystat(directory, made)
 
-    def _overlay(self, path: Path, lower: str, own: Path) -> None:
-        """Mount an overlay.  Descriptors stand for the paths, which may have commas and colons."""
-        handle = _handle(own)
-        upper = f"/proc/self/fd/{handle}"
+    def _overlay(self, path: Path, source: str, own: Path, number: int) -> None:
+        """Mount an overlay, above the changes that `keep` has kept.
+
+        Descriptors stand for the paths, which may have commas and colons.
+        """
+        handles = [_handle(own)]
+        lower, upper = source, f"/proc/self/fd/{handles[0]}"
+        if self._base is not None:
+            handles.append(_handle(self._place / str(self._base) / str(number) / "upper"))
+            lower = f"/proc/self/fd/{handles[1]}:{source}"
         options = [f"lowerdir={lower}", f"upperdir={upper}/upper", f"workdir={upper}/work"]
         options += ["redirect_dir=on"] if self._is_trusted else ["userxattr"]  # else a directory cannot be renamed
         try:
@@ -191,9 +203,10 @@ class Layer:
             self._overlays.add(_mount_id(path, 0))
         except OSError:
             # An ordinary user cannot cover a directory in which something is mounted: there nothing can be written.
-            namespace.show_read_only(lower, path)
+            namespace.show_read_only(source, path)
         finally:
-            os.close(handle)
+            for each in handles:
+                os.close(each)
 
     def _replace(self, path: Path, source: str, own: Path) -> None:
         """Show a copy of a file that is a mount point: an overlay covers directories only."""
@@ -224,7 +237,7 @@ class Layer:
             elif path in self._covered:
                 made = [] if self._is_trusted else self._used
                 _changes(self._place / str(self._times) / str(number) / "upper", path, inside, made, found)
-            elif path in self._copied and _stamp(path) != _stamp(Path(f"/proc/self/fd/{handle}")):
+            elif path in self._copied and _stamp(path) != _stamp(Path(self._source(number, path, handle))):
                 found.append(str(path))
         return found
 
@@ -243,6 +256,19 @@ class Layer:
                     found += [shown / name for name in names if stat.S_IFMT(_mode(Path(folder, name))) in _WRITTEN]
         return [each for each in found if not each.is_relative_to(within)]
 
+    def difference(self) -> Iterator[tuple[Path, bool]]:
+        """Yield the paths made, written or removed, in order, each with whether it hides a directory of before.
+
+        At a path that was removed nothing is.  Not told are ``/dev/shm``, and other modes of directories.
+        """
+        opaque = "trusted.overlay.opaque" if self._is_trusted else "user.overlay.opaque"
+        for number, (path, handle) in enumerate(self._below.items()):
+            if path in self._covered and path != _MEMORY:
+                upper = self._place / str(self._times) / str(number) / "upper"
+                yield from _differences(upper, Path(f"/proc/self/fd/{handle}"), path, opaque)
+            elif path in self._copied and _stamp(path) != _stamp(Path(self._source(number, path, handle))):
+                yield path, False
+
     def _leads_to_real(self, path: Path) -> bool:
         return any(each.is_relative_to(path) for each in self._real)
 
@@ -254,9 +280,28 @@ class Layer:
         self._unmount()
         self._cover()
 
+    def keep(self) -> None:
+        """Have `renew` go back to the files as they are now.  No process may write meanwhile."""
+        assert self._base is None
+        self._base = self._times
+        self.renew()
+
+    def forget(self) -> None:
+        """Forget all changes, also those that `keep` has kept.  No process may write meanwhile."""
+        self._unmount()
+        self._drop_kept()
+        self._cover()
+
+    def _drop_kept(self) -> None:
+        if self._base is not None:
+            with self._privileged():
+                shutil.rmtree(self._place / str(self._base), ignore_errors=True)
+        self._base = None
+
     def lift(self) -> None:
         """Drop the changes, and show the real files until `cover`.  No process may write until then."""
         self._unmount()
+        self._drop_kept()
         if self._seals_root:
             with self._privileged():
                 namespace.seal(Path("/"), lift=True)
@@ -273,7 +318,8 @@ class Layer:
         with self._privileged():
             for path in reversed(self._mounted):
                 namespace.unmount(path, _DETACH)
-            shutil.rmtree(old, ignore_errors=True)  # overlayfs has a directory there that its owner may not read
+            if self._times != self._base:
+                shutil.rmtree(old, ignore_errors=True)  # overlayfs has a directory there that its owner may not read
         self._mounted.clear()
         self._overlays.clear()
         self._times += 1
@@ -300,6 +346,26 @@ def _changes(upper: Path, path: Path, within: _Inside, made: list[Path], found: 
             _changes(Path(each.path), shown, within, made, found)
         else:
             found.append(str(shown))
+
+
+def _differences(upper: Path, lower: Path, path: Path, opaque: str) -> Iterator[tuple[Path, bool]]:
+    """Yield the paths at which an overlay's upper directory differs from the ``lower`` one, shown at ``path``."""
+    for each in sorted(os.scandir(upper), key=lambda entry: entry.name):
+        shown, before = path / each.name, lower / each.name
+        is_directory = each.is_dir(follow_symlinks=False)
+        was_there = os.path.lexists(before)
+        hides = is_directory and was_there and _has_attribute(each.path, opaque)
+        if hides or not is_directory or not was_there:
+            yield shown, hides
+        if is_directory:
+            yield from _differences(Path(each.path), before, shown, opaque)
+
+
+def _has_attribute(path: str, name: str) -> bool:
+    try:
+        return bool(os.getxattr(path, name, follow_symlinks=False))
+    except OSError:
+        return False
 
 
 def _handle(path: Path) -> int:

@@ -31,7 +31,8 @@ from racecheck.model.errors import CannotRun, UsageError
 from racecheck.model.nouns import Content, DiskEntry, Piece, World
 from racecheck.sessions import disk
 from racecheck.sessions.file_digests import SLOT
-from racecheck.targets import resolve
+from racecheck.targets import resolve, surroundings
+from racecheck.targets.programs import Program
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 _SERVE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from racecheck.agent.zygote import main; "
@@ -68,6 +69,7 @@ class Slot:
         """The entries of the watched directory that are not under control, and stay as they are."""
         self.nodes = self.path / "nodes"
         self._template, self._template_of = self.path / "setup", ""
+        self._surroundings = ""
         self._layer: Layer | None = None
         self._empty()
         self.output.mkdir()
@@ -94,6 +96,7 @@ class Slot:
         assert self._layer is not None
         self.watched, self.kept = self.path / "disk", frozenset()
         self._layer.lift()
+        self._surroundings = ""
 
     def cover_again(self, watched: Path, kept: Collection[str], used: Sequence[Path]) -> None:
         """Watch another directory at its own path, after `lift`; files may have changed meanwhile."""
@@ -119,6 +122,33 @@ class Slot:
     def written_outside(self) -> list[Path]:
         """Return the paths that the last run changed outside the watched directory."""
         return self._layer.written(self.watched) if self._layer is not None else []
+
+    def difference_outside(self) -> list[tuple[Path, bool]]:
+        """Return the paths made, written or removed outside the watched directory (`Layer.difference`)."""
+        found = self._layer.difference() if self._layer is not None else ()
+        return [(path, hides) for path, hides in found if not self._is_watched(path)]
+
+    def _is_watched(self, path: Path) -> bool:
+        below = path.is_relative_to(self.watched)
+        return below and not (self.kept and path.relative_to(self.watched).parts[:1] in {(each,) for each in self.kept})
+
+    def surround(self, archive: str) -> None:
+        """Have each run find the files of an archive of `racecheck.targets.surroundings`; "" for none.
+
+        Raises `UsageError` for a path that the layer does not hold.
+        """
+        if self._layer is None or self._surroundings == archive:
+            return
+        self._layer.forget()
+        self._surroundings = archive
+        if archive:
+            try:
+                surroundings.put_back(archive, self._layer.holds)
+            except OSError as error:
+                raise CannotRun(
+                    f"cannot put {error.filename} where it was before the ranks: {error.strerror}"
+                ) from None
+            self._layer.keep()
 
     def _empty(self) -> None:
         for name in os.listdir(self.path):
@@ -357,6 +387,7 @@ class Session:
         The setup runs once, and later runs get a copy of its files: the same, and cheaper than a process.
         """
         slot = self.slot
+        self._surround(target)
         slot.reset(world)
         if not slot.restore(target):
             started = time.time_ns()
@@ -440,12 +471,18 @@ class Session:
                     os.waitpid(pid, os.WNOHANG)
 
     def load(self, target: str) -> None:
-        """Have the zygote load a scenario, from files as the user has them and not as a launcher has left them."""
+        """Have the zygote load a scenario, from files as a run finds them and not as a launcher has left them."""
         if target not in self._loaded:
             self.wait()
+            self._surround(target)
             self.slot.clean()
             self._loaded.add(target)
         self.request("import", target=target)
+
+    def _surround(self, target: str) -> None:
+        program = resolve.load(target) if resolve.is_program(target) else None
+        if isinstance(program, Program):
+            self.slot.surround(program.launch.before)
 
     def forget(self) -> None:
         """Have the zygote load programs again, whose files may have changed."""

@@ -22,6 +22,7 @@ from racecheck.kernel import given_files
 from racecheck.kernel.real_files import real
 from racecheck.model.errors import UsageError
 from racecheck.model.nouns import Invariant, Verdict, World
+from racecheck.targets import surroundings
 from racecheck.targets.scenarios import Rank, Scenario
 
 IDENTITY = (
@@ -65,7 +66,9 @@ class Launch:
     ``unset`` are variables that a command before the launcher removes.  ``in_script``: the command is a script, which
     may do more than start the ranks.  ``identity`` are the variables by which the launcher tells a rank its number,
     each with the one of `IDENTITY` that it equals; {} if it sets these.  ``local_rank`` is the option by which it
-    passes the local rank, before the ``arguments``; "" for none.
+    passes the local rank, before the ``arguments``; "" for none.  ``before`` are the files that a script
+    has made and removed outside the watched directory before its ranks (`racecheck.targets.surroundings`), "" if those
+    are not known.
     """
 
     command: tuple[str, ...]
@@ -84,6 +87,7 @@ class Launch:
     in_script: bool = False
     identity: Mapping[str, str] = field(default_factory=dict)
     local_rank: str = ""
+    before: str = ""
 
     @property
     def processes(self) -> int:
@@ -114,7 +118,8 @@ class Launch:
     def left_out(self) -> str:
         """Return the parts of the command that no run does, "" if there are none."""
         said = " ".join(self.command)
-        return f"what {said} does before and after its ranks is no part of the runs" if self.in_script else ""
+        when = "after its ranks, and again before a recovery," if self.before else "before and after its ranks"
+        return f"what {said} does {when} is no part of the runs" if self.in_script else ""
 
     @property
     def digest(self) -> str:
@@ -234,7 +239,7 @@ def _decode(data: Any) -> Launch:
         made.start,
         *(each for few in listed.values() for each in few),
     ]
-    words += [*made.environment, *made.environment.values(), *made.identity, made.local_rank]
+    words += [*made.environment, *made.environment.values(), *made.identity, made.local_rank, made.before]
     is_valid = (
         type(made.ranks) is int
         and type(made.spawns) is type(made.in_script) is bool
@@ -248,7 +253,7 @@ def _decode(data: Any) -> Launch:
 
 
 _KEYS = {each.name for each in fields(Launch)}
-_LATER = frozenset({"asks", "identity", "in_script", "kept", "local_rank", "spawns", "unset"})
+_LATER = frozenset({"asks", "before", "identity", "in_script", "kept", "local_rank", "spawns", "unset"})
 
 
 # What the watched directory holds.
@@ -341,9 +346,20 @@ def sources(launch: Launch) -> list[Path]:
     """Return the files on which a program depends, in order.
 
     They are its code, the files that its arguments name (``conf.yaml``, ``--config=conf.yaml``), and those of its own
-    invariants.
+    invariants.  Files that its script makes are a part of the launch.
     """
-    return sorted({*code(launch), *_named(launch), *(Path(each.rpartition("::")[0]) for each in launch.asks)})
+    named = (each for each in _named(launch) if each not in made(launch))
+    return sorted({*code(launch), *named, *(Path(each.rpartition("::")[0]) for each in launch.asks)})
+
+
+@cache
+def _made(before: str) -> frozenset[Path]:
+    return frozenset(path for path, _ in surroundings.paths(before))
+
+
+def made(launch: Launch) -> frozenset[Path]:
+    """Return the paths outside the watched directory that a launch's script makes or removes before its ranks."""
+    return _made(launch.before) if launch.before else frozenset()
 
 
 def code(launch: Launch) -> list[Path]:
@@ -353,7 +369,7 @@ def code(launch: Launch) -> list[Path]:
     todo = [Path(launch.file)] if launch.script else files_of_module(launch)
     while todo:
         file = todo.pop()
-        if file not in found and file.is_file():
+        if file not in found and file not in made(launch) and file.is_file():
             found[file] = None
             todo += [each for name, level in _imported(file) for each in _files_of(name, _bases(file, level) or roots)]
     return sorted(found)

@@ -107,7 +107,7 @@ def test_a_script_that_starts_the_launcher(programs: Path, racecheck: Racecheck)
     assert (programs / "notes.txt").stat().st_mtime_ns == before
     assert not (programs / "made.txt").exists()
     status, text = racecheck("replay", violation["finding"])
-    assert (status, "it sets MODE: read what it is, then add --trust" in text) == (2, True), text
+    assert (status, f"its script has made {programs}/made.txt and 1 more: read" in text) == (2, True), text
     status, text = racecheck("replay", violation["finding"], "--times", 3, "--json", "--trust")
     assert (status, json.loads(text)["reproduced"]) == (1, 3)
     (programs / "run.sh").write_text(SCRIPT.replace("MODE=--overwrite", "MODE="))
@@ -118,7 +118,54 @@ def test_a_script_that_starts_the_launcher(programs: Path, racecheck: Racecheck)
     assert (status, "no part of the runs" in text) == (0, False), text
     (programs / "run.sh").write_text("torchrun --nproc-per-node=2 resumable.py\n")
     status, text = racecheck(*words, "bash", "run.sh")
-    assert (status, text.count("what env RUN=1 bash run.sh does before and after its ranks")) == (0, 2), text
+    assert (status, text.count("what env RUN=1 bash run.sh does after its ranks, and again before")) == (0, 2), text
+
+
+SURROUNDED = """import os, sys
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+assert open("conf/run.txt").read() == "lr 1\\n" and os.listdir("old") == ["new"] and not os.path.exists("stale")
+assert os.listdir("out") == ["sub"] and not os.path.exists("after")
+with open(f"logs/{rank}", "x"):
+    pass
+if "race" in sys.argv or rank == 0:
+    os.makedirs("out/sub/step")
+dist.barrier()
+"""
+PREPARING = """set -e
+mkdir -p logs conf
+rm -rf out old stale
+mkdir -p out/sub old
+touch old/new
+echo "lr 1" > conf/run.txt
+cp prepared.txt conf/prepared.py
+torchrun --nproc-per-node=2 conf/prepared.py "$@"
+touch after
+rm -r conf
+"""
+
+
+def test_each_run_finds_what_a_script_does_before_its_ranks(programs: Path, racecheck: Racecheck) -> None:
+    (programs / "prepared.txt").write_text(SURROUNDED)
+    (programs / "run.sh").write_text(PREPARING)
+    for each in ("out", "old"):
+        (programs / each).mkdir(exist_ok=True)
+        (programs / each / "left").touch()
+    (programs / "stale").touch()
+    before = snapshot(programs)
+    words = ["run", "--watch", "out", "--json", "--explain", 0, "--", "bash", "run.sh"]
+    status, text = racecheck(*words)
+    assert (status, json.loads(text)["claim"].partition(":")[0]) == (0, "EXHAUSTED"), text
+    assert "what bash run.sh does after its ranks, and again before a recovery, is no part of the runs" in text
+    status, text = racecheck(*words, "race")
+    (violation,) = json.loads(text)["violations"]
+    assert (status, violation["invariant"]) == (1, "no-file-errors"), text
+    status, text = racecheck("replay", violation["finding"])
+    assert (status, f"its script has made {programs}/conf/prepared.py and " in text) == (2, True), text
+    status, text = racecheck("replay", violation["finding"], "--times", 10, "--json", "--trust")
+    assert (status, json.loads(text)["reproduced"]) == (1, 10), text
+    assert snapshot(programs) == before
 
 
 def test_ranks_have_the_variables_that_a_command_before_the_launcher_leaves(

@@ -76,6 +76,18 @@ def test_a_layer_that_is_lifted_shows_the_real_files_and_covers_them_as_they_are
     assert not [each for each in PLACES if Path(each, f"mark of layer {os.getpid()} lifted").exists()]
 
 
+@pytest.mark.parametrize("user", USERS)
+def test_what_is_kept_is_there_again_until_it_is_forgotten(tree: Path, tmp_path: Path, user: str) -> None:
+    before = snapshot(tree)
+    status, seen = run(tree, tmp_path, "kept", USERS[user])
+    assert status == 0
+    assert seen["difference"] == [["a", False], ["b", True], ["d", False], ["d/e", False], ["link", False]]
+    assert (seen["kept"], seen["changed"]) == ([["a", "b", "d"], [], "other"], [])
+    assert seen["again"] == [["a", "b", "d"], [], "e"]
+    assert seen["forgotten"] == [["a", "b", "link"], ["c"], "a"]
+    assert snapshot(tree) == before
+
+
 MOUNTS = {
     "a file on a file": "touch ../a.txt && mount --bind ../b.txt ../a.txt",
     "tmpfs": 'mount -t tmpfs none . && cd "$PWD" && cp -a ../copy/. .',

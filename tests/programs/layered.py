@@ -11,6 +11,7 @@ import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from racecheck.kernel.layer import Layer
 from racecheck.kernel.real_files import real
@@ -47,7 +48,7 @@ def main(place: Path, kept: Path, tree: Path, end: str) -> None:
     os.chdir(tree)
     change(Path("."), f"mark of {place.name}")
     (kept / "kept").write_text("kept")
-    seen = {"here": sorted(os.listdir(tree)), "cwd": os.getcwd(), "changed": layer.changed(tree)}
+    seen: dict[str, Any] = {"here": sorted(os.listdir(tree)), "cwd": os.getcwd(), "changed": layer.changed(tree)}
     seen["but for kept"] = layer.changed(tree, {"a", "moved"})
     seen["held"] = [layer.holds(each) for each in (tree, tree / "no" / "such", kept, Path("/proc/self"))]
     seen["real"] = sorted(os.listdir(real(tree)))
@@ -71,7 +72,34 @@ def main(place: Path, kept: Path, tree: Path, end: str) -> None:
         os.unlink(tree / "real")
         layer.lift()
         seen["lifted"] = sorted(os.listdir(tree))
+    if end == "kept":
+        keep(layer, tree, seen)
     print(json.dumps(seen))
+
+
+def keep(layer: Layer, tree: Path, seen: dict[str, Any]) -> None:
+    """Keep changes, make others, and tell what is there when those are forgotten, and then all."""
+    (tree / "b" / "c").unlink()
+    (tree / "b" / "c").mkdir()
+    (tree / "d").mkdir()
+    (tree / "d" / "e").write_text("e")
+    (tree / "a").write_text("other")
+    (tree / "link").unlink()
+    shutil.rmtree(tree / "b")
+    (tree / "b").mkdir()
+    seen["difference"] = [
+        (str(path.relative_to(tree)), hides) for path, hides in layer.difference() if path.is_relative_to(tree)
+    ]
+    layer.keep()
+    seen["changed"] = layer.changed(tree / "no")
+    seen["kept"] = [sorted(os.listdir(tree)), os.listdir(tree / "b"), (tree / "a").read_text()]
+    shutil.rmtree(tree / "d")
+    (tree / "a").unlink()
+    (tree / "b" / "new").touch()
+    layer.renew()
+    seen["again"] = [sorted(os.listdir(tree)), os.listdir(tree / "b"), (tree / "d" / "e").read_text()]
+    layer.forget()
+    seen["forgotten"] = [sorted(os.listdir(tree)), os.listdir(tree / "b"), (tree / "a").read_text()]
 
 
 if __name__ == "__main__":

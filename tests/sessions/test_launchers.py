@@ -74,7 +74,7 @@ def test_ranks_that_differ_in_more_than_their_number_are_refused(monkeypatch: py
         capture._check_alike([rank(0, SEED="1"), rank(1)])
     with pytest.raises(UsageError, match="started 1 of 2 ranks"):
         capture._check_alike([rank(0)])
-    monkeypatch.setattr(capture, "capture", lambda _: ([rank(0), rank(1, SEED="1")], ("torchrun",)))
+    monkeypatch.setattr(capture, "capture", lambda *_: ([rank(0), rank(1, SEED="1")], ("torchrun",)))
     with pytest.raises(UsageError, match="differ in the variable SEED"):
         capture.launch(["torchrun", "train.py"], Path("/out"), ABSENT)
 

@@ -60,12 +60,12 @@ class Captures:
     def __init__(self) -> None:
         self._really, self._known = capture.capture, dict[tuple[str, ...], str]()
 
-    def __call__(self, command: Sequence[str]) -> tuple[list[capture.Started], Sequence[str]]:
+    def __call__(self, command: Sequence[str], see: capture.See) -> tuple[list[capture.Started], Sequence[str]]:
         if scripts.is_it(command) or wrapping.is_it(command):
-            return self._really(command)  # the script itself runs
+            return self._really(command, see)  # the script itself runs
         here, words = os.getcwd(), (*command,)
         if words not in self._known:
-            added = [_added(each) for each in self._really(command)[0]]
+            added = [_added(each) for each in self._really(command, see)[0]]
             self._known[words] = json.dumps(added).replace(here, "{here}")
         return [_started(each) for each in json.loads(self._known[words].replace("{here}", here))], command
 

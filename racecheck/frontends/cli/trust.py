@@ -14,7 +14,7 @@ from racecheck.explore import findings
 from racecheck.explore.findings import Finding
 from racecheck.model.errors import UsageError
 from racecheck.report.words import escape, here
-from racecheck.targets import programs, resolve
+from racecheck.targets import programs, resolve, surroundings
 from racecheck.targets.definitions import WHOLE
 from racecheck.targets.programs import Launch, Program
 from racecheck.targets.resolve import TargetPlace
@@ -58,7 +58,8 @@ def program_of(finding: Finding, launch: Launch, directory: Path, *, changed: bo
     """
     launches = [each for each in (launch, finding.resumed) if each is not None]
     for each in launches:
-        if not Path(each.directory).is_dir() or (each.script and not Path(each.file).is_file()):
+        is_made = Path(each.file) in programs.made(each)
+        if not Path(each.directory).is_dir() or (each.script and not is_made and not Path(each.file).is_file()):
             raise UsageError(f"no {each.script or each.module} in {each.directory}: replay it where it was run")
     is_changed = findings.source_hash(*programs.sources_of(*launches)) != finding.scenario.source
     if is_changed and not changed:
@@ -82,6 +83,9 @@ def _doubts(launch: Launch) -> Iterator[str]:
         if not _is_below(Path(each.rpartition("::")[0])):
             yield f"its invariant {each} is not below the current directory"
     yield from (f"it sets {name}" for name, _ in _decisive(launch.environment))
+    changes = surroundings.paths(launch.before) if launch.before else ()
+    if made := [path for path, is_file in changes if is_file or not _is_below(path)]:
+        yield f"its script has made {made[0]}{f' and {len(made) - 1} more' if made[1:] else ''}"
 
 
 def _is_near(file: Path) -> bool:

@@ -9,8 +9,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from racecheck.kernel import capabilities
@@ -18,6 +19,7 @@ from racecheck.model.errors import CannotRun, UsageError
 from racecheck.sessions.launchers import identity, scripts, wrapping
 from racecheck.sessions.launchers.reports import Reports, Started, is_started_by_itself, launcher_words, shown, size_of
 from racecheck.sessions.session import guarded
+from racecheck.targets import programs
 from racecheck.targets.programs import IDENTITY, Launch, code
 
 _INTERCEPT = Path(__file__).with_name("intercept")
@@ -26,17 +28,30 @@ _OWN = frozenset({*IDENTITY, "TORCHELASTIC_ERROR_FILE", "PYTHONPATH"})
 _OF_SHELLS = frozenset({"_", "SHLVL", "OLDPWD", "PWD", "PYTHONPATH"})
 """Variables that a shell sets by itself, and PYTHONPATH, in which racecheck has an entry (`_added`)."""
 
+_LAUNCHERS_FILES = re.compile(r"/(torchelastic_|ompi\.|prtrn\.|pmix[-_.]|__pycache__)")
+See = Callable[[Callable[[Path], bool]], None]
+Sight = Callable[[Callable[[Path], bool]], tuple[str, str]]
 
-def launch(command: Sequence[str], watched: Path, start: str) -> Launch:
+
+def launch(command: Sequence[str], watched: Path, start: str, look: Sight | None = None) -> Launch:
     """Return the program that the ranks of a launch command would run.
 
     The launcher must run where it can do no harm (`racecheck.kernel.layer`).  ``start`` is what the watched directory
-    holds when a run begins.  Raises `UsageError` for a command that cannot be taken over.
+    holds when a run begins.  If the command is a script, ``look`` returns that and the files outside it, when the
+    script has come to its ranks; its argument tells which files are racecheck's or the launcher's own.
+    Raises `UsageError` for a command that cannot be taken over.
     """
     check(command)
     if is_script(command):
         return _script(command, watched, start)
-    started, words = capture(command)
+    before = ""
+
+    def see(is_ours: Callable[[Path], bool]) -> None:
+        nonlocal start, before
+        if look is not None and not wrapping.inner(command):
+            start, before = look(is_ours)
+
+    started, words = capture(command, see)
     first = started[0]
     _check_alike(started)
     script, module, arguments = scripts.program(first.arguments)
@@ -45,7 +60,7 @@ def launch(command: Sequence[str], watched: Path, start: str) -> Launch:
         command=tuple(command), script=script, module=module, arguments=arguments[bool(option) :],
         directory=first.directory, environment=_environment(first, words), ranks=len(started), watched=str(watched),
         start=start, unset=_unset(first) if wrapping.is_it(command) else (), in_script=not wrapping.inner(command),
-        identity=identity.names(first.environment), local_rank=option,
+        identity=identity.names(first.environment), local_rank=option, before=before,
     )  # fmt: skip
     _check_program(made)
     _check_mpi(made)
@@ -60,7 +75,7 @@ def _script(command: Sequence[str], watched: Path, start: str) -> Launch:
         environment={}, ranks=0, watched=str(watched), start=start, spawns=True,
     )  # fmt: skip
     _check_program(made)
-    found, _ = capture(command)
+    found, _ = capture(command, lambda _: None)
     first = found[0]
     if is_started_by_itself(first):
         return _started_by_itself(made, found)
@@ -89,7 +104,7 @@ def _started_by_itself(made: Launch, others: Sequence[Started]) -> Launch:
 
 def _check_program(made: Launch) -> None:
     """Raise `UsageError` for a program that is not there, or cannot be compiled."""
-    if made.script and not Path(made.file).is_file():
+    if made.script and Path(made.file) not in programs.made(made) and not Path(made.file).is_file():
         raise UsageError(f"no such file: {made.script}")
     files = code(made)
     if made.module and not files and importlib.util.find_spec(made.module.partition(".")[0]) is None:
@@ -126,10 +141,11 @@ def check(command: Sequence[str]) -> None:
         _executable(command[0])
 
 
-def capture(command: Sequence[str]) -> tuple[list[Started], Sequence[str]]:
+def capture(command: Sequence[str], see: See = lambda _: None) -> tuple[list[Started], Sequence[str]]:
     """Start the launcher; return the ranks in order, and the launcher's own command.
 
-    Raises `UsageError` with the launcher's message.
+    ``see`` is called before anything that comes after the ranks, with a function that tells which files are not the
+    user's.  Raises `UsageError` with the launcher's message.
     """
     inner = wrapping.inner(command)
     with _temporary_directory() as place, open(f"{place}/log", "w+b") as log:
@@ -140,6 +156,7 @@ def capture(command: Sequence[str]) -> tuple[list[Started], Sequence[str]]:
             script, module, _ = scripts.program(inner[1:])
             more["RACECHECK_SCRIPT"] = module or Path(script).name
         words, environment = intercepted(command, Path(place), **more)
+        look = partial(see, partial(_is_ours, Path(place)))
         with capabilities.inherited():
             process = subprocess.Popen(
                 guarded(Path(place, "guarded"), words, alone=True),
@@ -150,7 +167,7 @@ def capture(command: Sequence[str]) -> tuple[list[Started], Sequence[str]]:
                 start_new_session=True,
             )
         try:
-            found = Reports(process, Path(place), command).listen()
+            found = Reports(process, Path(place), command, look).listen()
             begun, before = launcher_words(Path(place)), _before(Path(place))
         finally:
             process.terminate()
@@ -163,6 +180,11 @@ def capture(command: Sequence[str]) -> tuple[list[Started], Sequence[str]]:
     if scripts.is_it(inner) and process.returncode and not found[0].starts:
         raise UsageError(f"{' '.join(command)} failed before it started a rank: {_last(said)}")
     return found, begun or inner
+
+
+def _is_ours(place: Path, path: Path) -> bool:
+    """Return whether a file is in our ``place``, or one that launchers and Python make for themselves."""
+    return path.is_relative_to(place) or bool(_LAUNCHERS_FILES.search(str(path)))
 
 
 def _before(place: Path) -> Sequence[str]:

@@ -1,7 +1,7 @@
 """The variables by which a launcher tells a process which rank it is, and of how many.
 
-Read from what the launchers set: Open MPI 4.1 and 5.0, MPICH 5.0 (Hydra), DeepSpeed 0.19 (``launcher/launch.py``), and
-the manual of srun(1), "OUTPUT ENVIRONMENT VARIABLES".
+Read from the environment of ranks of Open MPI 4.1, MPICH 5.0 (Hydra) and DeepSpeed 0.19 (``launcher/launch.py``), and
+from the manual of srun(1), "OUTPUT ENVIRONMENT VARIABLES".
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,10 +55,15 @@ def launcher_words(place: Path) -> Sequence[str]:
 
 
 class Reports:
-    """Waits for the processes that a ``command`` starts, which report in a directory."""
+    """Waits for the processes that a ``command`` starts, which report in a directory.
 
-    def __init__(self, process: subprocess.Popen[bytes], place: Path, command: Sequence[str]) -> None:
-        self._place, self._command, self._inner = place, command, wrapping.inner(command)
+    ``see`` is called when all ranks have reported and none has ended: nothing that comes after them has begun.
+    """
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], place: Path, command: Sequence[str], see: Callable[[], None]
+    ) -> None:
+        self._place, self._command, self._inner, self._see = place, command, wrapping.inner(command), see
         self._process, self._poll = process, select.poll()
         self._said = " ".join(command)
 
@@ -112,6 +117,8 @@ class Reports:
             elif strange is not None and not wrapping.is_it(self._command):
                 raise UsageError(f"the launcher started something that is no rank: {shown(*strange.arguments)}")
             if is_over or (ranks and len(ranks) >= size_of(ranks[0])):
+                self._see()
+                (self._place / "seen").touch()
                 if ranks and not is_over and wrapping.is_it(self._command) and not self._inner:
                     self._look_for_another_job(news, over)
                 return sorted(ranks, key=lambda each: each.rank or 0)

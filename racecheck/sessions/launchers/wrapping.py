@@ -73,7 +73,7 @@ def is_srun(command: Sequence[str]) -> bool:
 
 
 def needs_shims(command: Sequence[str]) -> bool:
-    """Return whether what starts the ranks is not, or not only, a launcher that runs in Python."""
+    """Return whether the ranks are started by something else than a launcher that runs in Python."""
     return is_it(command) or plain_name(command[0]) in _NO_PYTHON
 
 

@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import sys
+import time
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PLACE = os.environ.get("RACECHECK_CAPTURE", "")
@@ -27,6 +28,8 @@ _LAUNCHERS = {
 _SECOND = "deepspeed.launcher.launch"
 """The process by which deepspeed's launcher starts the ranks of one machine."""
 _WITH_VALUE = {"-W", "-X"}
+_LOOK = 2.0
+"""Seconds for a look at the files, for each rank if a script starts one after another."""
 
 
 def _started() -> str:
@@ -113,8 +116,16 @@ def _stop_all_but_the_launcher() -> None:
     if not _is_launcher() and not _is_before_the_launcher():
         try:
             _report(_said())
+            _wait_until_seen()
         finally:
             os._exit(0)
+
+
+def _wait_until_seen() -> None:
+    """Keep a script from going on behind its ranks until racecheck has seen the files that were there before them."""
+    end = time.monotonic() + _LOOK
+    while _SHIMS and time.monotonic() < end and not os.path.exists(f"{_PLACE}/seen"):
+        time.sleep(0.01)
 
 
 def _count_starts() -> None:

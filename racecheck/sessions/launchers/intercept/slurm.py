@@ -46,7 +46,7 @@ def tasks(options: dict[str, str]) -> int:
 
 
 def variables(options: dict[str, str], task: int, count: int) -> dict[str, str]:
-    """Return what a task has in its environment: what srun sets, and what ``--export`` adds."""
+    """Return the variables of a task that srun sets, and those that ``--export`` adds."""
     found = dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS_PER_NODE"), str(count))
     found |= dict.fromkeys(("SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"), str(count))
     found |= dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_NODES"), "1")
