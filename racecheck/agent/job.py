@@ -34,9 +34,9 @@ class Job:
     for each node, ``output`` the prints of each.
     ``controlled`` is False in free mode, in which calls that a fault may be about are ``filtered`` all the same.
     ``ahead`` is how many nanoseconds each rank's clock is ahead, ``sizes`` are the world's by name.  ``recovering``:
-    they run the scenario's recovery.  ``loads`` is the directory of a loader
-    (`racecheck.agent.recovery_worker`), whose bytes are in the file ``spool``; if it is ``reading`` it
-    reports the contents of the files, too.  ``early``: a rank whose part of a collective needs nothing of its peers
+    they run the scenario's recovery, ``restarted``: as the launcher starts them again.  ``loads`` is the directory of a
+    loader (`racecheck.agent.recovery_worker`), whose bytes are in the file ``spool``; if it is ``reading`` it reports
+    the contents of the files, too.  ``early``: a rank whose part of a collective needs nothing of its peers
     continues at once. ``spread``: ranks compute enough that they are faster on different processors.  ``program``: they
     run a program; if it ``spawns``, the last one starts the others, and belongs to no process group; ``note`` is what
     the report says about its launch.
@@ -55,6 +55,7 @@ class Job:
     ahead: Sequence[int] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     recovering: bool = False
+    restarted: bool = False
     loads: str = ""
     spool: str = ""
     reading: bool = False

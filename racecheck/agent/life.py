@@ -92,7 +92,8 @@ def with_program(program: Scenario, job: Job) -> Callable[[], Scenario]:
     runner = importlib.import_module("racecheck.agent.program")
     made.run = runner.prepared(made.launch, job.output)
     if made.resumed is not None:
-        made.recover(runner.prepared(made.resumed, job.output), **made.recovering)
+        resumed = made.resumed.restarted if job.restarted else made.resumed
+        made.recover(runner.prepared(resumed, job.output), **made.recovering)
     return lambda: made
 
 

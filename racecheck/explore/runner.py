@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from racecheck.explore.requests import KnownRecoveries, RunRequest
 from racecheck.model.compare import first_difference
-from racecheck.model.nouns import Outcome, Point, World
+from racecheck.model.nouns import Outcome, Point, Returned, World
 from racecheck.model.ops.unstable_names import Names, learn
 from racecheck.scheduling.strategies.following.default import Default
 from racecheck.sessions.session import Session
@@ -21,8 +21,11 @@ _WARM_UPS = 3
 _LESSONS, _REPEATS = 4, 3
 """How often names that differ from run to run are learned, and from how many runs more each time."""
 
-_PAUSE = 60 * 10**9
-"""How long after a run its recovery begins, in nanoseconds of virtual time."""
+_PAUSE, _RESTART = 60 * 10**9, 10**9
+"""How long after a run its recovery begins, in nanoseconds of virtual time: a new job, or a restart by the launcher."""
+
+_OF_THE_JOB = frozenset({"crash", "kill-job", "kill-node", "preempt", "term"})
+"""Faults with which the launcher ends, too."""
 
 Progress = Callable[[int, int, float, str], None]
 """Called after each run with the number of runs, how many of them count (distinct, or reproduced), the seconds so far,
@@ -54,13 +57,14 @@ def _run(
     ).run()  # fmt: skip
     if request.recovery is None:
         return outcome
-    since = max((op.time for op in outcome.ops), default=0) + _PAUSE
-    key = _begins(session, request, since) if recoveries is not None else None
+    restarts = _is_restarted(session, request.target, outcome)
+    since = max((op.time for op in outcome.ops), default=0) + (_RESTART if restarts else _PAUSE)
+    key = _begins(session, request, since, restarts=restarts) if recoveries is not None else None
     resumed = recoveries.get(key) if recoveries is not None else None
     if resumed is None:
         resumed = Supervisor(
             session, request.target, request.recovery, _default, seed=request.seed, stacks=request.stacks,
-            recovering=True, since=since, names=names,
+            recovering=True, restarted=restarts, since=since, names=names,
         ).run()  # fmt: skip
     if recoveries is not None:
         recoveries[key] = resumed
@@ -76,9 +80,16 @@ def _run_free(session: Session, request: RunRequest) -> Outcome:
     return replace(outcome, recovery=full_speed.run(session, target, request.recovery, seed=seed, recovering=True))
 
 
-def _begins(session: Session, request: RunRequest, since: int) -> Hashable:
+def _is_restarted(session: Session, target: str, outcome: Outcome) -> bool:
+    """Return whether the launcher itself starts the ranks again: one has failed, and the launcher is still there."""
+    happened = {fault.what for fault, times in zip(outcome.world.faults, outcome.fired, strict=False) if times}
+    has_failed = not all(isinstance(each, Returned) for each in outcome.results)
+    return session.restarts(target) and has_failed and happened.isdisjoint(_OF_THE_JOB)
+
+
+def _begins(session: Session, request: RunRequest, since: int, *, restarts: bool) -> Hashable:
     """Return the conditions of a recovery: its world, the disk, the seed, and the time of day in seconds."""
-    return request.recovery, session.slot.left(), request.seed, since // 10**9
+    return request.recovery, session.slot.left(), request.seed, since // 10**9, restarts
 
 
 def _default(_: Point) -> int:

@@ -254,6 +254,11 @@ class Slot:
         os.close(self.lock)
 
 
+def _program(target: str) -> Program | None:
+    found = resolve.load(target) if resolve.is_program(target) else None
+    return found if isinstance(found, Program) else None
+
+
 def _taken(path: Path) -> int | None:
     """Return a descriptor that locks a slot, None for one that is in use, or is not private to this user."""
     try:
@@ -364,7 +369,10 @@ class Session:
         except OSError:
             raise self._lost() from None
 
-    def job(self, target: str, world: World, seed: str, *, controlled: bool, recovering: bool = False) -> Job:
+    def job(
+        self, target: str, world: World, seed: str, *, controlled: bool, recovering: bool = False,
+        restarted: bool = False,
+    ) -> Job:  # fmt: skip
         """Return the job of the ranks of a world; raises `UsageError` for a world that cannot be controlled."""
         if resolve.is_program(target) and not self.slot.is_covered:
             raise UsageError(f"{target} is a program: run it with racecheck run, which covers this machine's files")
@@ -374,7 +382,7 @@ class Session:
         return Job(
             target=target, ranks=world.ranks, nodes=world.nodes, seed=seed, watched=str(slot.watched),
             kept=sorted(slot.kept), scratch=str(slot.scratch), output=str(slot.output), controlled=controlled,
-            recovering=recovering,
+            recovering=recovering, restarted=restarted,
             backend="gloo" if controlled else world.backend,
             ahead=[round(seconds * 1e9) + rank * APART for rank, seconds in enumerate(skew[: world.ranks])],
             sizes={each.name: each.value for each in world.sizes}, early=world.collectives == "weakest",
@@ -480,9 +488,13 @@ class Session:
         self.request("import", target=target)
 
     def _surround(self, target: str) -> None:
-        program = resolve.load(target) if resolve.is_program(target) else None
-        if isinstance(program, Program):
+        if (program := _program(target)) is not None:
             self.slot.surround(program.launch.before)
+
+    def restarts(self, target: str) -> bool:
+        """Return whether the recovery of a program is a restart by its launcher, where that goes on."""
+        program = _program(target)
+        return program is not None and program.launch.restarts(program.resumed)
 
     def forget(self) -> None:
         """Have the zygote load programs again, whose files may have changed."""

@@ -28,9 +28,10 @@ class Supervisor:
 
     ``choose`` answers points; ``seed`` decides the randomness of ranks; ``stacks``: ops carry the Python stack that
     made them; ``keep``: it is on the disk that the last run left; ``recovering``: that too, and ranks run the
-    scenario's recovery; ``contents``: the outcome has the contents of checkpoint files; ``names`` are those that differ
-    from run to run, for a recovery as its run has met them.  The run begins ``since`` nanoseconds after the first one,
-    and an op takes ``pace`` ticks of virtual time.  A ``recorder`` keeps the bytes that ops write.
+    scenario's recovery, ``restarted``: by the launcher of the run; ``contents``: the outcome has the contents of
+    checkpoint files; ``names`` are those that differ from run to run, for a recovery as its run has met them.  The run
+    begins ``since`` nanoseconds after the first one, and an op takes ``pace`` ticks of virtual time.  A ``recorder``
+    keeps the bytes that ops write.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Supervisor:
         seed: str,
         stacks: bool = True,
         recovering: bool = False,
+        restarted: bool = False,
         since: int = 0,
         pace: int = 1,
         keep: bool = False,
@@ -53,7 +55,7 @@ class Supervisor:
         self._recorder = recorder
         self._session, self._target, self._world, self._choose = session, target, world, choose
         self._stacks, self._contents, self._names = stacks, contents, names or Names()
-        self._job = session.job(target, world, seed, controlled=True, recovering=recovering)
+        self._job = session.job(target, world, seed, controlled=True, recovering=recovering, restarted=restarted)
         self._keep, self._since, self._pace = keep or recovering, since, pace
 
     def run(self) -> Outcome:

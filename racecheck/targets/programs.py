@@ -12,7 +12,7 @@ import tarfile
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -93,6 +93,16 @@ class Launch:
     def processes(self) -> int:
         """Return how many processes run: the ranks, and the one that starts them if it is no launcher."""
         return self.ranks + self.spawns
+
+    def restarts(self, resumed: Launch | None) -> bool:
+        """Return whether the launcher starts the ranks of a failed job again, as ``resumed``: torchrun may."""
+        allowed = self.environment.get("TORCHELASTIC_MAX_RESTARTS", "")
+        return resumed is not None and self.command == resumed.command and allowed.isdigit() and int(allowed) > 0
+
+    @property
+    def restarted(self) -> Launch:
+        """Return the same launch with the variable by which torchrun tells its ranks that it has started them again."""
+        return replace(self, environment={**self.environment, "TORCHELASTIC_RESTART_COUNT": "1"})
 
     @property
     def name(self) -> str:

@@ -132,3 +132,23 @@ def test_crash_states_of_a_directory_that_the_program_makes(racecheck: Racecheck
     found = json.loads(text)
     assert (status, found["verdict"]) == (0, "PASS"), text
     assert all(each["judged"] > 5 for each in found["crashes"]["states"].values())
+
+
+@pytest.mark.parametrize(
+    ("fault", "restarts", "status"),
+    [("kill on rename nth=1", 1, 0), ("kill on rename nth=1", 0, 1), ("kill-job on rename nth=1", 1, 1)],
+)
+def test_torchrun_says_that_it_has_started_the_ranks_again(
+    racecheck: Racecheck, fault: str, restarts: int, status: int
+) -> None:
+    """The job goes on only if it is told; after the end of the launcher itself, a new one starts."""
+    command = ["torchrun", "--nproc-per-node=2", f"--max-restarts={restarts}", "restarted.py"]
+    words = ["run", "--watch", "out", "--fault", fault, "--schedules", 4, "--explain", 0, "--json"]
+    found, text = racecheck(*words, "--", *command)
+    data = json.loads(text)
+    assert (found, {each["invariant"] for each in data["violations"]}) == (status, {"recovers"} if status else set()), (
+        text
+    )
+    if status and not restarts:
+        found, text = racecheck("replay", data["violations"][0]["finding"], "--times", 3, "--json")
+        assert (found, json.loads(text)["reproduced"]) == (1, 3)
