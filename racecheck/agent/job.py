@@ -38,8 +38,8 @@ class Job:
     loader (`racecheck.agent.recovery_worker`), whose bytes are in the file ``spool``; if it is ``reading`` it reports
     the contents of the files, too.  ``early``: a rank whose part of a collective needs nothing of its peers
     continues at once. ``spread``: ranks compute enough that they are faster on different processors.  ``program``: they
-    run a program; if it ``spawns``, the last one starts the others, and belongs to no process group; ``note`` is what
-    the report says about its launch.
+    run a program; if it ``spawns``, the last one starts the others, and belongs to no process group; it may be that it
+    ``forks`` them.  ``note`` is the remark of the report about its launch.
     """
 
     target: str
@@ -63,6 +63,7 @@ class Job:
     spread: bool = False
     program: bool = False
     spawns: bool = False
+    forks: bool = False
     note: str = ""
     kept: Sequence[str] = ()
 

@@ -12,13 +12,13 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from racecheck.agent import host_names
+from racecheck.agent import forking, host_names
 from racecheck.agent.clocks import watch_clock
 from racecheck.agent.ending import finalise, is_own, newest_modules
 from racecheck.agent.errors import frames_of, raised
@@ -28,6 +28,7 @@ from racecheck.agent.threads import say_failed, unhandled
 from racecheck.kernel import capabilities, libc, seccomp
 from racecheck.model.errors import UsageError
 from racecheck.model.hypercalls import (
+    BecomeParent,
     Exit,
     Note,
     ObservedStep,
@@ -36,7 +37,7 @@ from racecheck.model.hypercalls import (
 )
 from racecheck.model.nouns import Died, RankResult, Returned
 from racecheck.model.package import is_installed
-from racecheck.targets.programs import Program
+from racecheck.targets.programs import Program, acked
 from racecheck.targets.scenarios import Rank, Scenario
 
 _PR_SET_PDEATHSIG = 1
@@ -48,8 +49,11 @@ def run(
     rank: int,
     channel: socket.socket,
     connect: Callable[[Job, int], None],
+    channels: Sequence[int] = (),
 ) -> int:
     """Run a rank after its fork; returns the exit status.  ``load`` imports the scenario.
+
+    ``channels`` are those of all ranks, if this one forks the others.
 
     1. settle: environment, output, seeds; 2. install the filter, hand the listener over; 3. ``connect``: bring the
     process group up; 4. `Ready`: wait for all ranks; 5. import the scenario and run it; 6. send the
@@ -59,7 +63,7 @@ def run(
     if job.controlled:
         watch_clock(job, rank)
         _run_one_by_one(rank if job.spread else 0)
-    if job.controlled or job.filtered:
+    if (job.controlled or job.filtered) and not job.forks:
         _hand_over(channel, controlled=job.controlled)
     connect(job, rank)
     before, own = len(sys.modules), list[str]()
@@ -70,10 +74,13 @@ def run(
         if job.controlled:
             observe_training(load(), lambda said: hypercall(ObservedStep(said)))
     unhandled.append(lambda error, name: say_failed(replace(raised(error, rank, job), thread=name)))
-    hypercall(Ready())
-    if job.note:
-        hypercall(Note(job.note))
+    if job.forks:
+        forking.births[:] = [_births(job, channels)]
+    else:
+        _be_ready(job)
     result, error = result_of(load, job.rank(rank, channel), job, channel)
+    for each in forking.births:
+        each.complete()
     fresh = newest_modules(len(sys.modules) - before)
     imported = sorted(each for each in fresh if not is_own(each))
     send(channel, {"result": {"type_name": type(result).__name__, **asdict(result)}, "modules": imported})
@@ -83,6 +90,50 @@ def run(
     finalise(error, [*own, *filter(is_own, fresh)])
     hypercall(Exit())
     return status
+
+
+def _be_ready(job: Job) -> None:
+    """Wait until all ranks are there, and the run begins."""
+    hypercall(Ready())
+    if job.note:
+        hypercall(Note(job.note))
+
+
+def _births(job: Job, channels: Sequence[int]) -> forking.Births:
+    """Return the ranks to be forked by a program."""
+
+    def begin(rank: int) -> None:
+        is_parent = rank == job.group
+        if not is_parent:
+            os.setsid()
+            _print_to(job, rank)
+            importlib.import_module("racecheck.agent.program_group").be(rank)
+            for name in ("observation", "training"):
+                importlib.import_module(f"racecheck.agent.{name}").be_rank()
+            unhandled[:] = [lambda error, name: say_failed(replace(raised(error, rank, job), thread=name))]
+        found = [*forking.births[0].uncontrolled()] if is_parent else []
+        watch_clock(job, rank)
+        with socket.socket(fileno=os.dup(channels[rank])) as channel:
+            _hand_over(channel, controlled=True)
+        _be_ready(job)
+        if is_parent:
+            hypercall(BecomeParent())
+        for each in found:
+            hypercall(each)
+
+    def end(rank: int, error: BaseException | None, status: int) -> None:
+        with socket.socket(fileno=channels[rank]) as channel:
+            result: RankResult = Died(status=status) if status else Returned()
+            if error is not None:
+                _complain(error, rank, channel)
+                result = raised(error, rank, job)
+            elif not status:
+                acked()
+            send(channel, {"result": {"type_name": type(result).__name__, **asdict(result)}, "modules": []})
+            hypercall(Exit())
+            os._exit(status)
+
+    return forking.Births(job.group, begin, end)
 
 
 def with_program(program: Scenario, job: Job) -> Callable[[], Scenario]:
@@ -144,16 +195,20 @@ def settle(job: Job, rank: int) -> None:
         GROUP_RANK=str(rank // per_node), GROUP_WORLD_SIZE=str(job.nodes), TMPDIR=str(scratch), MASTER_ADDR="127.0.0.1",
     )  # fmt: skip
     sys.dont_write_bytecode = True
-    output = os.open(f"{job.output}/{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-    for standard in (1, 2):
-        os.dup2(output, standard)
-    os.close(output)
+    _print_to(job, rank)
     faulthandler.enable(file=2)
     random.seed(f"{job.seed}:{rank}")
     if generator := sys.modules.get("numpy.random"):
         generator.seed(random.Random(f"{job.seed}:{rank}").getrandbits(32))
     with suppress(KeyError):
         sys.modules["tempfile"].tempdir = None  # type: ignore[attr-defined]  # of a module by name no type is known
+
+
+def _print_to(job: Job, rank: int) -> None:
+    output = os.open(f"{job.output}/{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    for standard in (1, 2):
+        os.dup2(output, standard)
+    os.close(output)
 
 
 def _hand_over(channel: socket.socket, *, controlled: bool) -> None:
@@ -183,7 +238,7 @@ def result_of(
         scenario = _loaded(load)
         value = scenario.resume(rank) if job.recovering else scenario(rank)
     except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        status = int(end.code if isinstance(end.code, int) else end.code is not None)
         return (Died(status=status) if status else Returned()), None
     except BaseException as error:  # noqa: BLE001  (of whatever class: it is the result of the rank)
         if job.program:

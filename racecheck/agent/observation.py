@@ -52,7 +52,7 @@ class _Observer:
         self._kinds: dict[str, list[frozenset[str]]] = {}
         self._returned: dict[str, tuple[str, str, int]] = {}
         self._inside: list[str] = []
-        self._process = os.getpid()
+        self.process = os.getpid()
 
     @property
     def saves(self) -> int:
@@ -94,7 +94,7 @@ class _Observer:
 
     def acknowledge(self) -> None:
         """Declare that the job counts on its saves so far."""
-        if os.getpid() != self._process:
+        if os.getpid() != self.process:
             return
         for series in [*self._returned]:
             self._acknowledge(series)
@@ -132,7 +132,7 @@ class _Observer:
         """
         for name in ("path", "name"):  # of a reader or writer of DCP, of an open file
             path = getattr(path, name, path) if not isinstance(path, (str, bytes, os.PathLike)) else path
-        if not isinstance(path, (str, bytes, os.PathLike)) or os.getpid() != self._process:
+        if not isinstance(path, (str, bytes, os.PathLike)) or os.getpid() != self.process:
             return None
         text = os.fsdecode(path)
         whole = os.path.normpath(text if text.startswith("/") else os.path.join(os.getcwd(), text))
@@ -153,6 +153,12 @@ def observe(watched: str, kept: Collection[str], send: Send) -> None:
     """Observe the saves and loads of this process below a directory; ``send`` takes the fields of a `Weights`."""
     _observer.append(_Observer(watched, kept, send))
     programs.acknowledging.append(_observer[0].acknowledge)
+
+
+def be_rank() -> None:
+    """Go on observing in this process, which was forked to be a rank."""
+    for each in _observer:
+        each.process = os.getpid()
 
 
 def saves() -> int:

@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from racecheck.agent import spawning
+from racecheck.agent import forking, spawning
 from racecheck.targets.programs import IDENTITY, Launch, acked
 from racecheck.targets.scenarios import Rank
 
@@ -90,7 +90,7 @@ def _main(launch: Launch, own: str, first: str, rank: Rank) -> None:
     if launch.in_script:
         os.environ["PWD"] = launch.directory  # as the shell has it that starts the launcher
     if launch.spawns:
-        spawning.be_parent(launch.ranks, launch.directory, own)
+        (forking if launch.forks else spawning).be_parent(launch.ranks, launch.directory, own)
     elif not launch.identity:
         os.environ.update(ROLE_RANK=str(rank.rank), ROLE_WORLD_SIZE=str(rank.world_size))
     module = ModuleType("__main__")

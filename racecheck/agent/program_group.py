@@ -30,8 +30,8 @@ _init, _new = dist.init_process_group, dist.new_group
 _signature = inspect.signature(_init)
 _PLAIN = {"backend", "init_method", "timeout", "world_size", "rank", "device_id"}
 FORKED = (
-    "the program starts its ranks by fork, which racecheck does not take over: use the method spawn, "
-    "as torch.multiprocessing.spawn does, or torchrun"
+    "a process that the program forks by itself would be a rank, which racecheck does not take over: start it with "
+    "multiprocessing.Process or torch.multiprocessing.start_processes, or use torchrun"
 )
 """Why a process that a rank has started may not be a rank itself."""
 _aside: list[tuple[Any, str, Job, int]] = []
@@ -65,10 +65,16 @@ def put_aside(job: Job, rank: int) -> None:
             else (dist.FileStore(f"{job.output}/store{len(_stores)}", job.group))
         )
         _stores.append(store)  # C++ does not keep the Python half of a store alive
-        yield store, int(query.get("rank", rank)), int(query.get("world_size", job.group))
+        yield store, int(query.get("rank", _aside[0][3])), int(query.get("world_size", job.group))
 
     for scheme in ("env", "tcp", "file"):
         handlers[scheme] = meet
+
+
+def be(rank: int) -> None:
+    """Make a process that was forked from one without a group this rank: it has none either."""
+    _aside[:] = [(None, "", _aside[0][2], rank)]
+    _aside_of[:] = [os.getpid()]
 
 
 def init_process_group(*arguments: Any, **named: Any) -> None:

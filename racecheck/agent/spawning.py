@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from multiprocessing import connection, context, popen_spawn_posix, process, reduction, spawn
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import IO, Any
 
 from racecheck.agent.hypercalling import hypercall, stack
@@ -47,7 +47,7 @@ class _Descriptor:
         except OSError as error:
             what = "socket of its parent's, which racecheck cannot pass on: use a queue, or mp.Pipe(duplex=False)"
             why = what if error.errno == errno.ENXIO else f"pipe of its parent's: {error.strerror}"
-            _refuse(f"a process that the program starts needs a {why}")
+            refuse(f"a process that the program starts needs a {why}")
             return -1
 
 
@@ -63,7 +63,7 @@ class Popen:
     def __init__(self, process_object: Any) -> None:
         number = len(_popens)
         if number >= _ranks[0]:
-            _refuse(
+            refuse(
                 f"the program starts more processes than the {_ranks[0]} that it started first: "
                 "racecheck runs programs that start their ranks once"
             )
@@ -72,6 +72,10 @@ class Popen:
         self.sentinel, self._writing = os.pipe()
         _popens.append(self)
         _by_sentinel[self.sentinel] = self
+        self.pid = self._start(number, process_object)
+
+    def _start(self, number: int, process_object: Any) -> int:
+        """Have rank ``number`` run a process's function; returns its number (pid)."""
         with io.BytesIO() as data:
             set_spawning: Any = context.set_spawning_popen  # it says which classes it takes; any with these methods do
             set_spawning(self)
@@ -83,9 +87,10 @@ class Popen:
             given = {"data": data.getvalue().hex(), "environment": {**os.environ}}
         _place(number).write_text(json.dumps(given))
         _tell(f"process {number}", "started")
-        self.pid = int(_hear(f"pid of process {number}"))
+        pid = int(_hear(f"pid of process {number}"))
         if self._passes:
             _hear(f"process {number} loaded")  # from now on this process may close them
+        return pid
 
     def duplicate_for_child(self, descriptor: int) -> int:
         """Note that the function of the process has this descriptor; returns it."""
@@ -133,6 +138,7 @@ class Popen:
 
 
 _ranks: list[int] = []
+_replaced: list[tuple[ModuleType, str, Any]] = []
 _own: list[str] = []
 
 
@@ -142,11 +148,18 @@ def be_parent(ranks: int, directory: str, own: str) -> None:
     ``directory`` is where the program was started.  ``own`` is a directory of racecheck's: torch passes the traceback
     of a process by a file, which goes there, for it is no file of the program's.
     """
+    take_over(popen_spawn_posix, Popen, ranks, directory, own)
+    hypercall(BecomeParent())
+
+
+def take_over(module: ModuleType, popen: type[Popen], ranks: int, directory: str, own: str) -> None:
+    """Have ``popen`` start the processes that would be ranks, in place of the class of multiprocessing's ``module``."""
     _ranks[:], _own[:] = [ranks], [own]
     named = functools.partial(tempfile.NamedTemporaryFile, dir=own)
     _replace("torch.multiprocessing.spawn", tempfile=SimpleNamespace(NamedTemporaryFile=named))
     _replace("multiprocessing.process", ORIGINAL_DIR=directory)
-    start, original = popen_spawn_posix.Popen, connection.wait
+    start, original = vars(module)["Popen"], connection.wait
+    _replaced[:] = [(module, "Popen", start), (connection, "wait", original)]
 
     def wait(objects: Iterable[Any], timeout: float | None = None) -> list[Any]:
         given = [*objects]
@@ -154,13 +167,26 @@ def be_parent(ranks: int, directory: str, own: str) -> None:
         if not awaited:
             return original(given, timeout)
         if len(awaited) < len(given):
-            _refuse("the program waits for a process and for something else at once")
+            refuse("the program waits for a process and for something else at once")
         _await(awaited, timeout)
         return [each.sentinel for each in awaited if each.returncode is not None]
 
-    _replace("multiprocessing.popen_spawn_posix", Popen=lambda made: (Popen if _is_rank(made) else start)(made))
+    _replace(module.__name__, Popen=lambda made: (popen if _is_rank(made) else start)(made))
     _replace("multiprocessing.connection", wait=wait)
-    hypercall(BecomeParent())
+
+
+def sentinels() -> set[int]:
+    """Return the descriptors of this process that tell of the ends of others."""
+    return {end for each in _popens for end in (each.sentinel, each._writing)}
+
+
+def be_child() -> None:
+    """Make a process that was forked from the one that starts the ranks start helpers only, as these do."""
+    for module, name, before in _replaced:
+        vars(module)[name] = before
+    _popens.clear()
+    _by_sentinel.clear()
+    _replace("torch.multiprocessing.spawn", _prctl_pr_set_pdeathsig=lambda _: None)  # the supervisor sends that signal
 
 
 def _replace(module: str, **names: Any) -> None:
@@ -204,7 +230,7 @@ def run_child(number: int, own: str) -> None:
         finally:
             del vars(process.current_process())["_inheriting"]
     raised: list[BaseException] = []
-    _note_errors(made, raised)
+    note_errors(made, raised)
     status = made._bootstrap()
     if raised:
         raise raised[0]
@@ -217,7 +243,7 @@ def _unpickled(data: IO[bytes]) -> Any:
     return pickle.load(data)  # noqa: S301  (the program's own data: what it may run, the program may run anyway)
 
 
-def _note_errors(made: Any, raised: list[BaseException]) -> None:
+def note_errors(made: Any, raised: list[BaseException]) -> None:
     """Take down the error of a process's function; torch's ``_wrap`` has the user's function as an argument."""
 
     def noting(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -270,7 +296,7 @@ def _hear(key: str) -> str:
     return bytes.fromhex(_ask("get", key)).decode()
 
 
-def _refuse(why: str) -> None:
-    """End the run: the supervisor reports why."""
+def refuse(why: str) -> None:
+    """End the run: the supervisor reports the reason."""
     hypercall(Usage(why, stack=stack()))
     raise SystemExit(1)

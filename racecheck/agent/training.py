@@ -36,18 +36,18 @@ class _StepObserver:
 
     def __init__(self, saves: Callable[[], int], send: Send) -> None:
         self._saves, self._send = saves, send
-        self._process = os.getpid()
+        self.process = os.getpid()
         self._batch = ""
         self._begun, self._since = 0, 0
 
     def take(self, batch: Any) -> None:
         """Note the batch that a loader returns; those of an evaluation are fetched without gradients."""
-        if os.getpid() == self._process and sys.modules["torch"].is_grad_enabled():
+        if os.getpid() == self.process and sys.modules["torch"].is_grad_enabled():
             self._batch = digest_of_own(batch)
 
     def step(self, optimizer: Any, *_: object) -> None:
         """Tell of a step that is about to be taken (a hook of torch's)."""
-        if os.getpid() != self._process or _does_nothing(optimizer):
+        if os.getpid() != self.process or _does_nothing(optimizer):
             return
         saves = self._saves()
         self._since = self._since + 1 if saves == self._begun else 1
@@ -60,9 +60,19 @@ class _StepObserver:
         self._send({"saves": saves, "parts": parts})
 
 
+_observers: list[_StepObserver] = []
+
+
+def be_rank() -> None:
+    """Go on observing in this process, which was forked to be a rank."""
+    for each in _observers:
+        each.process = os.getpid()
+
+
 def observe(saves: Callable[[], int], send: Send) -> None:
     """Observe the steps of this process; ``send`` takes the fields of a `TrainingStep` but its rank."""
     training = _StepObserver(saves, send)
+    _observers.append(training)
     importlib.import_module("torch.optim.optimizer").register_optimizer_step_pre_hook(training.step)
     loader: Any = vars(importlib.import_module("torch.utils.data.dataloader"))["_BaseDataLoaderIter"]
     loader.__next__ = _taking(loader.__next__, training.take)

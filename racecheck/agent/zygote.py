@@ -88,6 +88,7 @@ class Zygote:
             "contents": self._contents,
             "gpus": self._gpus,
             "fork": self._fork,
+            "adopt": self._adopt,
             "end": self._end,
         }
 
@@ -243,19 +244,28 @@ class Zygote:
         if prepared.program is not None:
             program = prepared.program
             launch = program.resumed if work.recovering and program.resumed is not None else program.launch
-            work = replace(work, spawns=launch.spawns, note=program.launch.note)
-        for rank, channel in enumerate(sockets):
+            work = replace(work, spawns=launch.spawns, forks=launch.forks, note=program.launch.note)
+        for rank in [work.group] if work.forks else range(len(sockets)):
             pid = os.fork()
             if pid == 0:
                 self._client.close()
-                _leave(partial(_run_rank, prepared.load, work, rank, channel, sockets, self._connect))
-            self._ranks[pid] = (world, rank)
-            handle = os.pidfd_open(pid)
-            self._watched[handle] = pid
-            self._poll.register(handle, select.POLLIN)
+                _leave(partial(_run_rank, prepared.load, work, rank, sockets, self._connect))
+            self._watch(world, rank, pid)
         for channel in sockets:
             os.close(channel)
         return {"forked": world}
+
+    def _watch(self, world: int, rank: int, pid: int) -> None:
+        self._ranks[pid] = (world, rank)
+        handle = os.pidfd_open(pid)
+        self._watched[handle] = pid
+        self._poll.register(handle, select.POLLIN)
+
+    def _adopt(self, world: int, pids: list[int]) -> dict[str, Any]:
+        """Watch the ranks that a program has forked: their own parents have ended, so they are this one's children."""
+        for rank, pid in enumerate(pids):
+            self._watch(world, rank, pid)
+        return {"adopted": world}
 
     def _end(self, world: int, thorough: bool) -> dict[str, Any]:
         """Kill every process that a world has left.
@@ -295,17 +305,16 @@ def _run_rank(
     load: Callable[[], Scenario],
     job: Job,
     rank: int,
-    channel: int,
     sockets: list[int],
     connect: Callable[[Job, int], None],
 ) -> int:
-    for each in sockets:
-        if each != channel:
+    for each in sockets if not job.forks else ():
+        if each != sockets[rank]:
             os.close(each)
-    with socket.socket(fileno=channel) as talk:
+    with socket.socket(fileno=sockets[rank]) as talk:
         if job.loads:
             return recovery_worker.run(load, job, talk, connect)
-        return life.run(load, job, rank, talk, connect)
+        return life.run(load, job, rank, talk, connect, sockets)
 
 
 def _leave(function: Callable[[], int]) -> None:

@@ -129,7 +129,7 @@ class Exploration:
         fitting, conditions = observed_saves.fitting(outcome, self._again, self.search.world.faults)
         if isinstance(self.search.scenario, Program) and self.search.scenario.launch.kept:
             conditions += (first_run.KEPT,)
-        if isinstance(self.search.scenario, Program) and self.search.scenario.launch.in_script:
+        if isinstance(self.search.scenario, Program) and self.search.scenario.launch.left_out:
             conditions += (self.search.scenario.launch.left_out,)
         known = [*self.search.invariants]
         self._ask((*known, *(each for each in fitting if each not in known)))

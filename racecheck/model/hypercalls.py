@@ -54,6 +54,7 @@ class Looks(AtOnce):
 UNTRIED_LOOKS: Mapping[str, str] = {
     "collective": "other answers about a collective that a rank does not wait for",
     "directory": "other sizes or link counts of a directory",
+    "inherited": "memory, pipes or sockets that ranks inherit from the process that forks them",
     "last read": "other access times of a file",
     "process": "other answers about whether a process has ended",
 }

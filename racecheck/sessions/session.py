@@ -386,7 +386,7 @@ class Session:
             backend="gloo" if controlled else world.backend,
             ahead=[round(seconds * 1e9) + rank * APART for rank, seconds in enumerate(skew[: world.ranks])],
             sizes={each.name: each.value for each in world.sizes}, early=world.collectives == "weakest",
-            program=resolve.is_program(target),
+            program=resolve.is_program(target), forks=self._forks(target, recovering=recovering),
         )  # fmt: skip
 
     def make_ready(self, target: str, world: World) -> None:
@@ -444,6 +444,10 @@ class Session:
         """Have the zygote fork the ranks of a world; does not wait for it."""
         self._send({"do": "fork", "world": world, "job": job}, sockets)
 
+    def adopt(self, world: int, pids: Sequence[int]) -> None:
+        """Have the zygote tell of the ends of the first ranks of a world, which one of its ranks has forked."""
+        self.request("adopt", world=world, pids=[*pids])
+
     def gone(self, world: int, others: Collection[int] = ()) -> list[dict[str, int]]:
         """Return the ranks of a world that have ended since the last call, each with its status; does not block.
 
@@ -490,6 +494,12 @@ class Session:
     def _surround(self, target: str) -> None:
         if (program := _program(target)) is not None:
             self.slot.surround(program.launch.before)
+
+    def _forks(self, target: str, *, recovering: bool) -> bool:
+        program = _program(target)
+        if program is None:
+            return False
+        return (program.resumed or program.launch if recovering else program.launch).forks
 
     def restarts(self, target: str) -> bool:
         """Return whether the recovery of a program is a restart by its launcher, where that goes on."""

@@ -60,7 +60,8 @@ class Launch:
 
     ``command`` is as people typed it, ``directory`` the working directory, ``environment`` the variables that the
     launcher sets beside `IDENTITY`.  ``watched`` is the watched directory, ``start`` its contents when a run begins: an
-    archive (see `pack`), or `ABSENT`.  ``spawns``: the program itself starts its ranks, with ``multiprocessing``.
+    archive (see `pack`), or `ABSENT`.  ``spawns``: the program itself starts its ranks, with ``multiprocessing``;
+    it ``forks`` them.
     ``asks`` are the user's own invariants that judge it, as ``path/to/file.py::name``.  ``kept`` are entries of the
     watched directory that are not watched: it is the working directory, where the program's own code is.
     ``unset`` are variables that a command before the launcher removes.  ``in_script``: the command is a script, which
@@ -88,6 +89,7 @@ class Launch:
     identity: Mapping[str, str] = field(default_factory=dict)
     local_rank: str = ""
     before: str = ""
+    forks: bool = False
 
     @property
     def processes(self) -> int:
@@ -126,8 +128,10 @@ class Launch:
 
     @property
     def left_out(self) -> str:
-        """Return the parts of the command that no run does, "" if there are none."""
+        """Return the parts of the command that no run does or controls, "" if there are none."""
         said = " ".join(self.command)
+        if self.forks:
+            return f"what {self.script or self.module} does before it forks its ranks is as observed"
         when = "after its ranks, and again before a recovery," if self.before else "before and after its ranks"
         return f"what {said} does {when} is no part of the runs" if self.in_script else ""
 
@@ -252,7 +256,7 @@ def _decode(data: Any) -> Launch:
     words += [*made.environment, *made.environment.values(), *made.identity, made.local_rank, made.before]
     is_valid = (
         type(made.ranks) is int
-        and type(made.spawns) is type(made.in_script) is bool
+        and type(made.spawns) is type(made.in_script) is type(made.forks) is bool
         and made.ranks >= 0
         and made.processes > 0
         and {*made.identity.values()} <= {*IDENTITY}
@@ -263,7 +267,7 @@ def _decode(data: Any) -> Launch:
 
 
 _KEYS = {each.name for each in fields(Launch)}
-_LATER = frozenset({"asks", "before", "identity", "in_script", "kept", "local_rank", "spawns", "unset"})
+_LATER = frozenset({"asks", "before", "forks", "identity", "in_script", "kept", "local_rank", "spawns", "unset"})
 
 
 # What the watched directory holds.

@@ -143,7 +143,7 @@ def test_a_question_whether_a_process_lives_is_a_gap(run: Any) -> None:
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("fork", "starts its ranks by fork"),
+        ("fork", "a process that the program forks by itself would be a rank"),
         ("socket", "which racecheck cannot pass on: use a queue, or mp.Pipe(duplex=False)"),
         pytest.param("twice", "starts more processes than the 2", marks=pytest.mark.slow),
     ],

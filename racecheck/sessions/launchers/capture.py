@@ -29,6 +29,7 @@ _OF_SHELLS = frozenset({"_", "SHLVL", "OLDPWD", "PWD", "PYTHONPATH"})
 """Variables that a shell sets by itself, and PYTHONPATH, in which racecheck has an entry (`_added`)."""
 
 _LAUNCHERS_FILES = re.compile(r"/(torchelastic_|ompi\.|prtrn\.|pmix[-_.]|__pycache__)")
+_JOINS = re.compile(rb"\b(init_process_group|init_device_mesh|Accelerator|Fabric|notebook_launcher|init_distributed)\b")
 See = Callable[[Callable[[Path], bool]], None]
 Sight = Callable[[Callable[[Path], bool]], tuple[str, str]]
 
@@ -79,6 +80,7 @@ def _script(command: Sequence[str], watched: Path, start: str) -> Launch:
     first = found[0]
     if is_started_by_itself(first):
         return _started_by_itself(made, found)
+    made = replace(made, forks=first.forks)
     if not wrapping.is_it(command):
         return replace(made, ranks=first.starts)
     added = _added(first)
@@ -155,6 +157,7 @@ def capture(command: Sequence[str], see: See = lambda _: None) -> tuple[list[Sta
         if scripts.is_it(inner):
             script, module, _ = scripts.program(inner[1:])
             more["RACECHECK_SCRIPT"] = module or Path(script).name
+            more["RACECHECK_FORKS"] = "1" if _joins_a_group(script, module) else ""
         words, environment = intercepted(command, Path(place), **more)
         look = partial(see, partial(_is_ours, Path(place)))
         with capabilities.inherited():
@@ -180,6 +183,12 @@ def capture(command: Sequence[str], see: See = lambda _: None) -> tuple[list[Sta
     if scripts.is_it(inner) and process.returncode and not found[0].starts:
         raise UsageError(f"{' '.join(command)} failed before it started a rank: {_last(said)}")
     return found, begun or inner
+
+
+def _joins_a_group(script: str, module: str) -> bool:
+    """Return whether a script, or what it imports, makes a process group: then a process that it forks is a rank."""
+    made = Launch((), script, module, (), os.getcwd(), {}, ranks=1, watched="")
+    return any(_JOINS.search(file.read_bytes()) for file in code(made))
 
 
 def _is_ours(place: Path, path: Path) -> bool:

@@ -26,7 +26,7 @@ _AFTER = 5.0
 class Started:
     """A process that the launcher started, as it was when it had not run anything yet.
 
-    A script that is its own launcher ``starts`` that many.
+    A script that is its own launcher ``starts`` that many, and ``forks`` them.
     """
 
     arguments: tuple[str, ...]
@@ -34,6 +34,7 @@ class Started:
     directory: str
     interpreter: str
     starts: int = 0
+    forks: bool = False
 
     @property
     def rank(self) -> int | None:

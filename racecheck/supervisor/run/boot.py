@@ -63,7 +63,7 @@ class Crew(Members):
             self.clock = mmap.mmap(file.fileno(), CLOCK)
         files = OpenFiles(Watched({**roots, job.scratch: "TMPDIR"}, frozenset(job.kept)))
         self.poll = select.epoll()
-        self._session = session
+        self._session, self._forks = session, job.forks
         pairs = [socket.socketpair() for _ in range(job.ranks)]
         super().__init__(
             number,
@@ -94,6 +94,8 @@ class Crew(Members):
                 raise CannotRun(f"the process group did not start within {_BOOT_SECONDS:.0f} seconds")
         for rank in self.ranks:
             self.poll.unregister(rank.wire.channel.fileno())
+        if self._forks:
+            self._session.adopt(self.number, [rank.pid for rank in self.ranks[:-1]])
 
     @property
     def is_ready(self) -> bool:

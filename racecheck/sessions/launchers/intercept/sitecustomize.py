@@ -25,6 +25,7 @@ _LAUNCHERS = {
     "torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "accelerate-launch",
     "accelerate.commands.launch", "deepspeed",
 }  # fmt: skip
+_FORKS = bool(os.environ.get("RACECHECK_FORKS"))
 _SECOND = "deepspeed.launcher.launch"
 """The process by which deepspeed's launcher starts the ranks of one machine."""
 _WITH_VALUE = {"-W", "-X"}
@@ -79,7 +80,7 @@ def _is_before_the_launcher() -> bool:
 
 def _hide() -> None:
     """Remove racecheck's own variables from the environment."""
-    for name in ("CAPTURE", "OBSERVE", "RANKS", "SCRATCH", "SCRIPT", "SHIMS"):
+    for name in ("CAPTURE", "FORKS", "OBSERVE", "RANKS", "SCRATCH", "SCRIPT", "SHIMS"):
         os.environ.pop(f"RACECHECK_{name}", None)
     if _SHIMS:
         path = os.environ.get("PATH", "").split(os.pathsep)
@@ -134,7 +135,7 @@ def _count_starts() -> None:
         return
     said = _said()
     starting = importlib.import_module("starting")
-    starting.count_starts(lambda number: _report({**said, "starts": number}))
+    starting.count_starts(lambda number, forks: _report({**said, "starts": number, "forks": forks}), forks=_FORKS)
     starting.take_restarts(_program, lambda number, more: _report({**said, **more}, f"{os.getpid()}.{number}"))
     del sys.modules["starting"]
 

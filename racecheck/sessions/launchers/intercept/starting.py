@@ -12,7 +12,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from multiprocessing import popen_spawn_posix
+from multiprocessing import popen_fork, popen_spawn_posix
+from types import ModuleType
 from typing import Any
 
 _PATIENCE = 5.0
@@ -28,10 +29,17 @@ def _is_rank(made: Any) -> bool:
     return name in {"__main__", "torch.multiprocessing.spawn"} or not is_installed
 
 
-def count_starts(report: Callable[[int], None]) -> None:
+def _replace(module: ModuleType, popen: type) -> None:
+    """Start the processes that would be ranks by a class of ours."""
+    original = vars(module)["Popen"]
+    vars(module)["Popen"] = lambda made: (popen if _is_rank(made) else original)(made)
+
+
+def count_starts(report: Callable[[int, bool], None], *, forks: bool) -> None:
     """Call ``report`` with the number of processes started so far, at each start; end when it waits for one.
 
-    A script that starts none reports that when it ends.
+    It is told whether they are forked, which counts only if ``forks``.  A script that starts none reports that when it
+    ends.
     """
     timers: list[threading.Timer] = []
     started = 0
@@ -46,7 +54,7 @@ def count_starts(report: Callable[[int], None]) -> None:
             nonlocal started
             del process
             started += 1
-            report(started)
+            report(started, self.method == "fork")
             self.pid, self.returncode = os.getpid(), None
             self.sentinel, writing = os.pipe()
             os.close(writing)
@@ -67,13 +75,17 @@ def count_starts(report: Callable[[int], None]) -> None:
 
         terminate = kill = close = wait
 
-    original = popen_spawn_posix.Popen
-    vars(popen_spawn_posix)["Popen"] = lambda made: (Popen if _is_rank(made) else original)(made)
+    class Forked(Popen):
+        method = "fork"
+
+    _replace(popen_spawn_posix, Popen)
+    if forks:
+        _replace(popen_fork, Forked)
     this = os.getpid()
 
     def end_of_script() -> None:
         if os.getpid() == this:  # a process that it has forked says nothing
-            report(started)
+            report(started, False)
 
     atexit.register(end_of_script)
 
