@@ -112,6 +112,31 @@ def test_the_script_s_own_functions_are_ranks_wherever_it_lies(place: Path) -> N
     assert capture.launch([sys.executable, "site-packages/spawning.py", "processes"], place / "out", ABSENT).ranks == 2
 
 
+FORKS = """
+import multiprocessing
+from torch.distributed import {group}
+def work():
+    pass
+if __name__ == "__main__":
+    made = []
+    for _ in range(3):
+        made.append(multiprocessing.get_context("fork").Process(target=work))
+        made[-1].start()
+        assert made[-1].is_alive()
+        multiprocessing.active_children()
+    for each in made:
+        each.join()
+"""
+
+
+@pytest.mark.parametrize(("group", "ranks"), [("init_process_group", 3), ("is_available", 0)])
+def test_forked_processes_are_ranks_if_the_script_makes_a_process_group(place: Path, group: str, ranks: int) -> None:
+    """A look at whether one lives is no wait for it."""
+    (place / "forks.py").write_text(FORKS.format(group=group))
+    made = capture.launch([sys.executable, "forks.py"], place / "out", ABSENT)
+    assert (made.ranks, made.forks, made.spawns) == (ranks, ranks > 0, True)
+
+
 DAEMON = """
 import subprocess, sys, time
 from multiprocessing import get_context

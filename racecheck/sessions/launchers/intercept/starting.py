@@ -18,6 +18,8 @@ from typing import Any
 
 _PATIENCE = 5.0
 """Seconds without another start after which it has started all: it may wait for them in a way of its own."""
+_LOOKS = 3
+"""How often it may ask of each process whether it is alive, before that counts as waiting for them."""
 
 
 def _is_rank(made: Any) -> bool:
@@ -42,7 +44,7 @@ def count_starts(report: Callable[[int, bool], None], *, forks: bool) -> None:
     ends.
     """
     timers: list[threading.Timer] = []
-    started = 0
+    started = polls = 0
 
     def end() -> None:
         os._exit(0)
@@ -51,9 +53,9 @@ def count_starts(report: Callable[[int, bool], None], *, forks: bool) -> None:
         method = "spawn"
 
         def __init__(self, process: Any) -> None:
-            nonlocal started
+            nonlocal started, polls
             del process
-            started += 1
+            started, polls = started + 1, 0
             report(started, self.method == "fork")
             self.pid, self.returncode = os.getpid(), None
             self.sentinel, writing = os.pipe()
@@ -66,7 +68,10 @@ def count_starts(report: Callable[[int, bool], None], *, forks: bool) -> None:
 
         def poll(self, flag: int = os.WNOHANG) -> None:
             del flag
+            nonlocal polls
             if sys._getframe(1).f_code.co_name != "_cleanup":  # multiprocessing itself asks at each start
+                polls += 1
+            if polls > _LOOKS * started:
                 end()
 
         def wait(self, timeout: float | None = None) -> None:
@@ -81,11 +86,16 @@ def count_starts(report: Callable[[int, bool], None], *, forks: bool) -> None:
     _replace(popen_spawn_posix, Popen)
     if forks:
         _replace(popen_fork, Forked)
+    _at_end(lambda: report(started, False))
+
+
+def _at_end(say: Callable[[], None]) -> None:
+    """Call a function when the script ends, and not when a process ends that it has forked."""
     this = os.getpid()
 
     def end_of_script() -> None:
-        if os.getpid() == this:  # a process that it has forked says nothing
-            report(started, False)
+        if os.getpid() == this:
+            say()
 
     atexit.register(end_of_script)
 
