@@ -112,6 +112,10 @@ class Launch:
         plain = Path(self.script).stem if self.script else self.module.rpartition(".")[2]
         return "".join(each if each.isalnum() or each in "_-" else "_" for each in plain) or "program"
 
+    def runs(self, script: str, module: str) -> bool:
+        """Return whether a process that was started with this script, or module, runs the same program."""
+        return (Path(script).name, module) == (Path(self.script).name, self.module)
+
     @property
     def file(self) -> str:
         """Return the script's absolute path, "" for a module."""
@@ -263,6 +267,8 @@ def _decode(data: Any) -> Launch:
     )
     if not is_valid or not all(isinstance(each, str) for each in words):
         raise ValueError
+    if made.before:
+        surroundings.paths(made.before)
     return made
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
+import lzma
 import os
 import shutil
 import stat
@@ -47,9 +48,15 @@ def _is_plain(mode: int) -> bool:
 
 
 def paths(archive: str) -> list[tuple[Path, bool]]:
-    """Return the paths of an archive in order, each with whether it is a file, or a link to one."""
-    with _opened(archive) as members:
-        return [(Path("/", each.name), each.isreg() or each.issym()) for each in members]
+    """Return the paths of an archive in order, each with whether it is a file, or a link to one.
+
+    Raises `ValueError` for text that is no archive.
+    """
+    try:
+        with _opened(archive) as members:
+            return [(Path("/", each.name), each.isreg() or each.issym()) for each in members]
+    except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+        raise ValueError(str(error)) from None
 
 
 def put_back(archive: str, may_write: Callable[[Path], bool]) -> None:

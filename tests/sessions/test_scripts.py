@@ -13,6 +13,7 @@ import pytest
 
 from racecheck.model.errors import UsageError
 from racecheck.sessions.launchers import capture, scripts
+from racecheck.targets import surroundings
 from racecheck.targets.programs import ABSENT
 from tests.support.launching import LAUNCHED, environment
 from tests.support.outside import eventually
@@ -179,3 +180,62 @@ def test_nothing_is_left_if_racecheck_is_killed_while_the_launcher_runs(place: P
     process.kill()
     process.wait()
     assert eventually(lambda: not _sleeping(mark))
+
+
+LAUNCHING = """
+import os, subprocess, sys
+how, ranks = sys.argv[1], ["--nproc-per-node=2", "train.py", "--lr", "1"]
+open("made", "w").close()
+if how == "run":
+    subprocess.run(["torchrun", *ranks], check=True, env={**os.environ, "A": "1"})
+elif how == "module":
+    subprocess.check_call([sys.executable, "-m", "torch.distributed.run", *ranks])
+elif how == "shell":
+    subprocess.run("A=1 torchrun " + " ".join(ranks), shell=True, check=True)
+elif how == "system":
+    assert os.system("torchrun " + " ".join(ranks)) == 0
+elif how == "exec":
+    os.execvp("torchrun", ["torchrun", *ranks])
+elif how == "srun":
+    subprocess.run(["srun", "-n", "2", sys.executable, *ranks[1:]], check=True)
+elif how == "hand":
+    own = [{**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]
+    made = [subprocess.Popen([sys.executable, *ranks[1:]], env=each) for each in own]
+    assert not any([each.wait() for each in made])
+elif how == "twice":
+    for _ in range(2):
+        subprocess.run(["torchrun", *ranks], check=True)
+elif how == "nodes":
+    subprocess.run(["torchrun", "--nnodes=2", *ranks], check=True)
+"""
+
+
+@pytest.fixture
+def launching(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (place / "launch.py").write_text(LAUNCHING)
+    (place / "train.py").write_text("open('ran', 'w')\n")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    return place
+
+
+@pytest.mark.parametrize("how", ["run", "module", "shell", "system", "exec", "srun", "hand"])
+def test_a_python_script_may_start_a_launcher(launching: Path, how: str) -> None:
+    """Its files from before the ranks are looked at, and no rank runs."""
+    seen, archive = list[bool](), surroundings.pack([])
+
+    def look(_: object) -> tuple[str, str]:
+        seen.append((launching / "made").exists())
+        return ABSENT, archive
+
+    made = capture.launch([sys.executable, "launch.py", how], launching / "out", "start", look)
+    assert (made.script, made.arguments, made.ranks, made.spawns) == ("train.py", ("--lr", "1"), 2, False)
+    assert (made.in_script, made.start, made.before, seen) == (True, ABSENT, archive, [True])
+    assert (made.environment.get("A") == "1") == (how in {"run", "shell"})
+    assert not {"RACECHECK_CAPTURE", "PATH", "PYTHONPATH"} & made.environment.keys()
+    assert not (launching / "ran").exists()
+
+
+@pytest.mark.parametrize(("how", "said"), [("twice", "starts two jobs"), ("nodes", "--nnodes 2: racecheck starts all")])
+def test_a_python_script_with_two_jobs_or_nodes_is_refused(launching: Path, how: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        capture.launch([sys.executable, "launch.py", how], launching / "out", ABSENT)

@@ -65,6 +65,12 @@ def test_nothing_is_an_archive_too_and_too_much_is_none(tree: Path, monkeypatch:
     assert pack([(tree / "conf", False)]) == ""
 
 
+@pytest.mark.parametrize("text", ["archive", "AAAA", pack([])[:40]])
+def test_other_text_is_no_archive(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  (of whatever library)
+        paths(text)
+
+
 def test_no_path_is_touched_that_may_not_be_written(tree: Path) -> None:
     archive = pack([(tree / "conf", False), (tree / "gone", False)])
     (tree / "gone").touch()

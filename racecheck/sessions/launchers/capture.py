@@ -17,7 +17,7 @@ from pathlib import Path
 from racecheck.kernel import capabilities
 from racecheck.model.errors import CannotRun, UsageError
 from racecheck.sessions.launchers import identity, scripts, wrapping
-from racecheck.sessions.launchers.reports import Reports, Started, is_started_by_itself, launcher_words, shown, size_of
+from racecheck.sessions.launchers.reports import Reports, Started, launcher_words, shown, size_of
 from racecheck.sessions.session import guarded
 from racecheck.targets import programs
 from racecheck.targets.programs import IDENTITY, Launch, code
@@ -43,24 +43,27 @@ def launch(command: Sequence[str], watched: Path, start: str, look: Sight | None
     Raises `UsageError` for a command that cannot be taken over.
     """
     check(command)
-    if is_script(command):
-        return _script(command, watched, start)
-    before = ""
+    own = _script(command, watched, start) if is_script(command) else None
+    does_more, before = own is not None or not wrapping.inner(command), ""
 
     def see(is_ours: Callable[[Path], bool]) -> None:
         nonlocal start, before
-        if look is not None and not wrapping.inner(command):
+        if look is not None and does_more:
             start, before = look(is_ours)
 
     started, words = capture(command, see)
     first = started[0]
+    if own is not None and [*words] == [*wrapping.inner(command)]:  # no launcher has begun
+        if first.starts is not None or own.runs(*scripts.program(first.arguments)[:2]):
+            return _starting_its_ranks(own, started)
+        words = ()
     _check_alike(started)
     script, module, arguments = scripts.program(first.arguments)
     option = _local_rank(started)
     made = Launch(
         command=tuple(command), script=script, module=module, arguments=arguments[bool(option) :],
         directory=first.directory, environment=_environment(first, words), ranks=len(started), watched=str(watched),
-        start=start, unset=_unset(first) if wrapping.is_it(command) else (), in_script=not wrapping.inner(command),
+        start=start, unset=_unset(first) if wrapping.is_it(command) or own else (), in_script=does_more,
         identity=identity.names(first.environment), local_rank=option, before=before,
     )  # fmt: skip
     _check_program(made)
@@ -69,22 +72,25 @@ def launch(command: Sequence[str], watched: Path, start: str, look: Sight | None
 
 
 def _script(command: Sequence[str], watched: Path, start: str) -> Launch:
-    """Return the program of a script that starts its ranks itself."""
+    """Return the program of a Python script, which may start its ranks itself."""
     script, module, arguments = scripts.program(wrapping.inner(command)[1:])
     made = Launch(
         command=tuple(command), script=script, module=module, arguments=arguments, directory=os.getcwd(),
         environment={}, ranks=0, watched=str(watched), start=start, spawns=True,
     )  # fmt: skip
     _check_program(made)
-    found, _ = capture(command, lambda _: None)
+    return made
+
+
+def _starting_its_ranks(made: Launch, found: Sequence[Started]) -> Launch:
+    """Return the program of a script that has started its ranks itself, or none."""
     first = found[0]
-    if is_started_by_itself(first):
+    if first.starts is None:
         return _started_by_itself(made, found)
-    made = replace(made, forks=first.forks)
-    if not wrapping.is_it(command):
-        return replace(made, ranks=first.starts)
-    added = _added(first)
-    return replace(made, ranks=first.starts, directory=first.directory, environment=added, unset=_unset(first))
+    made = replace(made, forks=first.forks, ranks=first.starts)
+    if not wrapping.is_it(made.command):
+        return made
+    return replace(made, directory=first.directory, environment=_added(first), unset=_unset(first))
 
 
 def _started_by_itself(made: Launch, others: Sequence[Started]) -> Launch:
@@ -180,7 +186,7 @@ def capture(command: Sequence[str], see: See = lambda _: None) -> tuple[list[Sta
     if not found:
         raise UsageError(_started_nothing(command, before, said, is_seen=bool(begun) or not wrapping.is_it(command)))
     _check_interpreter(found[0])
-    if scripts.is_it(inner) and process.returncode and not found[0].starts:
+    if process.returncode and found[0].starts == 0:
         raise UsageError(f"{' '.join(command)} failed before it started a rank: {_last(said)}")
     return found, begun or inner
 
@@ -236,7 +242,7 @@ def intercepted(command: Sequence[str], place: Path, **variables: str) -> tuple[
     """
     path = os.pathsep.join(filter(None, [str(_INTERCEPT), os.environ.get("PYTHONPATH", "")]))
     made = {**os.environ, "PYTHONPATH": path, "RACECHECK_RANKS": " ".join(identity.RANKS), **variables}
-    if wrapping.needs_shims(command):
+    if wrapping.needs_shims(command) or is_script(command):
         shims = place / "shims"
         wrapping.shim(shims, _INTERCEPT)
         path = f"{shims}{os.pathsep}{os.environ.get('PATH', os.defpath)}"

@@ -33,7 +33,7 @@ class Started:
     environment: Mapping[str, str]
     directory: str
     interpreter: str
-    starts: int = 0
+    starts: int | None = None
     forks: bool = False
 
     @property
@@ -44,7 +44,7 @@ class Started:
 
 def is_started_by_itself(one: Started) -> bool:
     """Return whether a process runs the script that has started it, as another rank."""
-    return not one.starts and bool({"RANK", "LOCAL_RANK"} & one.environment.keys())
+    return one.starts is None and (one.rank is not None or "LOCAL_RANK" in one.environment)
 
 
 def launcher_words(place: Path) -> Sequence[str]:
@@ -67,6 +67,8 @@ class Reports:
         self._place, self._command, self._inner, self._see = place, command, wrapping.inner(command), see
         self._process, self._poll = process, select.poll()
         self._said = " ".join(command)
+        self._is_script = scripts.is_it(self._inner)
+        self._has_more = self._is_script or wrapping.is_it(command)
 
     def listen(self) -> list[Started]:
         """Return the processes when as many have reported as the first one says there are, or none will."""
@@ -74,13 +76,14 @@ class Reports:
         try:
             for each in (news, over):
                 self._poll.register(each, select.POLLIN)
-            return self._script(news, over) if scripts.is_it(self._inner) else self._ranks(news, over)
+            return self._script(news, over) if self._is_script else self._ranks(news, over)
         finally:
             os.close(news)
             os.close(over)
 
     def _until(self, news: int, over: int, end: float) -> Iterator[tuple[bool, list[Started]]]:
-        """Yield at each report whether the command has ended, and the processes that have reported so far."""
+        """Yield now, and at each report, whether the command has ended, and the processes that have reported so far."""
+        yield False, [_read(each) for each in self._place.glob("*.json")]
         while (left := end - time.monotonic()) > 0:
             ready = {each for each, _ in self._poll.poll(left * 1000)}
             if news in ready:
@@ -90,11 +93,18 @@ class Reports:
     def _script(self, news: int, over: int) -> list[Started]:
         for is_over, found in self._until(news, over, time.monotonic() + _SECONDS):
             others = [each for each in found if is_started_by_itself(each)]
+            if launcher_words(self._place) or any(map(self._is_other_program, others)):
+                return self._ranks(news, over)
             if others:
                 return self._started_by_itself(others, news, over)
             if is_over:
                 return found
         raise UsageError(f"{self._said} started no rank and had not ended after {_SECONDS} s")
+
+    def _is_other_program(self, one: Started) -> bool:
+        """Return whether a process runs another program than the script does that has started it."""
+        ours, its = (Path("".join(scripts.program(each)[:2])).name for each in (self._inner[1:], one.arguments))
+        return ours != its
 
     def _started_by_itself(self, others: list[Started], news: int, over: int) -> list[Started]:
         """Return the processes that a script started again to be its other ranks, when all have reported."""
@@ -109,21 +119,21 @@ class Reports:
 
     def _ranks(self, news: int, over: int) -> list[Started]:
         for is_over, found in self._until(news, over, time.monotonic() + (_SECONDS if self._inner else _IN_SCRIPT)):
-            if wrapping.is_it(self._command):
+            if self._has_more:
                 wrapping.check_options(launcher_words(self._place))
             ranks = [each for each in found if each.rank is not None]
-            strange = next((each for each in found if each.rank is None), None)
+            strange = next((each for each in found if each.rank is None and each.starts is None), None)
             if strange is not None and accelerate.is_it(launcher_words(self._place) or self._inner):
                 ranks = _in_place_of(strange, accelerate.processes(launcher_words(self._place) or self._inner))
-            elif strange is not None and not wrapping.is_it(self._command):
+            elif strange is not None and not self._has_more:
                 raise UsageError(f"the launcher started something that is no rank: {shown(*strange.arguments)}")
             if is_over or (ranks and len(ranks) >= size_of(ranks[0])):
                 self._see()
                 (self._place / "seen").touch()
-                if ranks and not is_over and wrapping.is_it(self._command) and not self._inner:
+                if ranks and not is_over and (self._is_script or not self._inner):
                     self._look_for_another_job(news, over)
                 return sorted(ranks, key=lambda each: each.rank or 0)
-        if wrapping.is_it(self._command):
+        if self._has_more:
             raise UsageError(
                 f"{self._said} started no rank in {_IN_SCRIPT} s: name its launcher here, such as torchrun"
             )
@@ -138,7 +148,7 @@ class Reports:
         """Raise `UsageError` if a script goes on with a second launcher."""
         first = " ".join(launcher_words(self._place))
         for is_over, found in self._until(news, over, time.monotonic() + _AFTER):
-            others = [["python", *each.arguments] for each in found if each.rank is None]
+            others = [["python", *each.arguments] for each in found if each.rank is None and each.starts is None]
             other = next((words for each in others if wrapping.begins_with(words := wrapping.words_of(each))), None)
             if other is not None:
                 raise self._two_jobs(f"{first}, and then {' '.join(other)}")

@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable, Mapping
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PLACE = os.environ.get("RACECHECK_CAPTURE", "")
@@ -25,6 +26,7 @@ _LAUNCHERS = {
     "torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "accelerate-launch",
     "accelerate.commands.launch", "deepspeed",
 }  # fmt: skip
+_FOR_LAUNCHERS = ("RACECHECK_CAPTURE", "RACECHECK_RANKS", "RACECHECK_SHIMS")
 _FORKS = bool(os.environ.get("RACECHECK_FORKS"))
 _SECOND = "deepspeed.launcher.launch"
 """The process by which deepspeed's launcher starts the ranks of one machine."""
@@ -55,7 +57,7 @@ def _is_launcher() -> bool:
     if _started() != _SCRIPT if _SCRIPT else not _starts_ranks():
         return _started() == _SECOND
     try:
-        file = os.open(f"{_PLACE}/launcher", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        file = os.open(f"{_PLACE}/{'script' if _SCRIPT else 'launcher'}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     except FileExistsError:
         return False
     os.write(file, json.dumps(sys.orig_argv).encode())
@@ -133,11 +135,25 @@ def _count_starts() -> None:
     """Let the script run, and report how many processes it starts; it and its children find no trace of this."""
     if not _is_launcher():
         return
+    own = {name: value for name, value in os.environ.items() if name in _FOR_LAUNCHERS}
     said = _said()
     starting = importlib.import_module("starting")
     starting.count_starts(lambda number, forks: _report({**said, "starts": number, "forks": forks}), forks=_FORKS)
     starting.take_restarts(_program, lambda number, more: _report({**said, **more}, f"{os.getpid()}.{number}"))
+    starting.intercept_launchers(_for_launchers(own), _LAUNCHERS)
     del sys.modules["starting"]
+
+
+def _for_launchers(own: dict[str, str]) -> Callable[[Mapping[str, str]], dict[str, str]]:
+    """Return a function from the variables of a launcher that the script starts to those with which it is seen."""
+
+    def variables(given: Mapping[str, str]) -> dict[str, str]:
+        found = {**given, **own}
+        for name, first in (("PATH", _SHIMS), ("PYTHONPATH", _HERE)):
+            found[name] = os.pathsep.join(filter(None, [first, given.get(name, "")]))
+        return found
+
+    return variables
 
 
 def _join() -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from multiprocessing import popen_fork, popen_spawn_posix
 from types import ModuleType
 from typing import Any
@@ -122,3 +123,32 @@ def take_restarts(program: Callable[[list[str]], str], report: Callable[[int, di
         original(self, args, *more, **named)
 
     subprocess.Popen.__init__ = begin  # type: ignore[method-assign]  # the script must find its own class
+
+
+def intercept_launchers(variables: Callable[[Mapping[str, str]], dict[str, str]], names: Collection[str]) -> None:
+    """Start each launcher that the script starts, and each process with RANK, with other ``variables``.
+
+    ``names`` are the launchers' programs and modules.
+    """
+    starts = re.compile(rf"(^|[\s/'\"])({'|'.join(map(re.escape, [*names, 'mpirun', 'mpiexec', 'srun']))})($|[\s'\"])")
+    original, system, execute = subprocess.Popen.__init__, os.system, os.execve
+
+    def is_seen(words: object, given: Mapping[Any, Any]) -> bool:
+        listed = words if isinstance(words, (list, tuple)) else [words]
+        text = " ".join(os.fsdecode(each) for each in listed if isinstance(each, (str, bytes, os.PathLike)))
+        return bool(starts.search(text)) or "RANK" in given
+
+    def begin(self: Any, args: Any, *more: Any, **named: Any) -> None:
+        given = named.get("env") or os.environ
+        if is_seen(args, given):
+            named["env"] = variables(given)
+        original(self, args, *more, **named)
+
+    def call(command: str) -> int:
+        return subprocess.call(command, shell=True) if is_seen(command, os.environ) else system(command)  # noqa: S602  (as the script asked)
+
+    def replace(path: Any, args: Any, env: Mapping[Any, Any]) -> None:
+        execute(path, args, variables(env) if is_seen([path, *args], env) else env)
+
+    subprocess.Popen.__init__ = begin  # type: ignore[method-assign]  # likewise
+    vars(os).update(system=call, execve=replace, execv=lambda path, args: replace(path, args, os.environ))
