@@ -59,8 +59,10 @@ def test_the_ranks_are_counted_and_not_started(place: Path, what: str, ranks: in
     assert [each.name for each in (place / "out").iterdir()] == (["model.pt"] if what == "none" else [])
 
 
-def test_a_script_that_starts_itself_again_has_all_its_ranks_started_alike(place: Path) -> None:
-    shutil.copy(LAUNCHED / "restarting.py", place)
+@pytest.mark.parametrize("more", ["", ', "RANK": str(number)'])
+def test_a_script_that_starts_itself_again_has_all_its_ranks_started_alike(place: Path, more: str) -> None:
+    text = (LAUNCHED / "restarting.py").read_text()
+    (place / "restarting.py").write_text(text.replace(": str(number)}", f": str(number){more}}}"))
     made = capture.launch([sys.executable, "restarting.py", "--helper"], place / "out", ABSENT)
     assert (made.script, made.arguments, made.ranks, made.spawns) == ("restarting.py", ("--helper",), 2, False)
     assert {**made.environment} == {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "NODE_RANK": "0"}

@@ -99,7 +99,7 @@ def compare(scenario: Scenario, starting: Starting, *, seed: str, as_json: bool)
     """Compare one run by the real launcher with one by racecheck, and print the result; returns the exit status."""
     if not isinstance(scenario, Program):
         raise UsageError("--check-launcher is for a launch command: add --watch DIR -- COMMAND")
-    if capture.is_script(scenario.launch.command):
+    if capture.is_script(scenario.launch.command) and not scenario.launch.in_script:
         raise UsageError("--check-launcher is for a launcher; a script starts its ranks itself")
     launcher = Path(scenario.launch.command[0]).name
     with display(f"running {launcher}, then racecheck"), starting.lent() as session:

@@ -139,8 +139,8 @@ def _count_starts() -> None:
     said = _said()
     starting = importlib.import_module("starting")
     starting.count_starts(lambda number, forks: _report({**said, "starts": number, "forks": forks}), forks=_FORKS)
-    starting.take_restarts(_program, lambda number, more: _report({**said, **more}, f"{os.getpid()}.{number}"))
     starting.intercept_launchers(_for_launchers(own), _LAUNCHERS)
+    starting.take_restarts(_program, lambda number, more: _report({**said, **more}, f"{os.getpid()}.{number}"))
     del sys.modules["starting"]
 
 
