@@ -1,7 +1,7 @@
 """Processes that a program starts with ``multiprocessing`` by the method "fork": they are the ranks.
 
-A forked process has the memory of the one that starts it, so no process that was there before can take its part.  The
-program's own process, the last rank, therefore runs alone and not controlled until it has started as many as there are
+A forked process has the memory of its parent, so no process that existed before can stand in for it.  The program's
+own process, the last rank, therefore runs alone and not controlled until it has started as many as there are
 ranks.  Each of them, and at last the program's own, then hands its calls over and waits for the others, as the ranks of
 other programs do after their fork.
 """
@@ -9,10 +9,11 @@ other programs do after their fork.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from multiprocessing import popen_fork, util
+from multiprocessing import popen_fork
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,8 @@ class Births:
 
     def fork(self, made: Any) -> int:
         """Fork the next process, which runs the function of ``made``; returns its number (pid)."""
-        util._flush_std_streams()  # type: ignore[attr-defined]  # noqa: SLF001  (as popen_fork does)
+        for each in (sys.stdout, sys.stderr):  # else the text that waits there would be printed twice
+            each.flush()
         sentinel, ours = os.pipe()
         self._own |= {ours}
         pid = self._next(lambda: self._run(made, sentinel, ours))
@@ -62,7 +64,7 @@ class Births:
             self._begin(self._ranks)
 
     def uncontrolled(self) -> Iterator[Usage | Looks]:
-        """Yield the hypercalls that tell of all that the program has and racecheck cannot control.
+        """Yield hypercalls that tell of threads, processes and memory of the program that racecheck cannot control.
 
         Threads and processes from before the ranks end the run; memory, pipes and sockets, by which the ranks may reach
         each other unseen, are named.
@@ -81,13 +83,15 @@ class Births:
         reading, writing = os.pipe()
         between = os.fork()
         if between == 0:
-            pid = os.fork()
-            if pid == 0:
-                os.close(reading)
-                os.close(writing)
-                self._be(self._born, run)
-            os.write(writing, str(pid).encode())
-            os._exit(0)
+            try:
+                pid = os.fork()
+                if pid == 0:
+                    os.close(reading)
+                    os.close(writing)
+                    self._be(self._born, run)
+                os.write(writing, str(pid).encode())
+            finally:  # whatever happens, this copy must not go on with the program
+                os._exit(0)
         os.close(writing)
         with open(reading) as pipe:
             said = pipe.read()
@@ -107,12 +111,12 @@ class Births:
         os.close(parents)
         raised: list[BaseException] = []
         spawning.note_errors(made, raised)
-        status = made._bootstrap(parent_sentinel=sentinel)  # noqa: SLF001  (likewise)
+        status = made._bootstrap(parent_sentinel=sentinel)
         return (raised[0] if raised else None), status
 
 
 def _shared_files(but: Collection[int] = ()) -> Iterator[str]:
-    """Yield the open files, but for some descriptors, by which this process and one that it forks reach each other."""
+    """Yield the pipes, sockets and the like that a forked process inherits, but for some descriptors."""
     for each in os.listdir("/proc/self/fd"):
         with suppress(OSError):
             leads = os.readlink(f"/proc/self/fd/{each}")

@@ -107,7 +107,7 @@ def _births(job: Job, channels: Sequence[int]) -> forking.Births:
         if not is_parent:
             os.setsid()
             _print_to(job, rank)
-            importlib.import_module("racecheck.agent.program_group").be(rank)
+            importlib.import_module("racecheck.agent.program_group").be_rank(rank)
             for name in ("observation", "training"):
                 importlib.import_module(f"racecheck.agent.{name}").be_rank()
             unhandled[:] = [lambda error, name: say_failed(replace(raised(error, rank, job), thread=name))]
@@ -131,7 +131,7 @@ def _births(job: Job, channels: Sequence[int]) -> forking.Births:
                 acked()
             send(channel, {"result": {"type_name": type(result).__name__, **asdict(result)}, "modules": []})
             hypercall(Exit())
-            os._exit(status)
+        os._exit(status)
 
     return forking.Births(job.group, begin, end)
 

@@ -71,8 +71,8 @@ def put_aside(job: Job, rank: int) -> None:
         handlers[scheme] = meet
 
 
-def be(rank: int) -> None:
-    """Make a process that was forked from one without a group this rank: it has none either."""
+def be_rank(rank: int) -> None:
+    """Note the number of this process, which was forked to be a rank; it has no group yet."""
     _aside[:] = [(None, "", _aside[0][2], rank)]
     _aside_of[:] = [os.getpid()]
 

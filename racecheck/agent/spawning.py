@@ -181,7 +181,7 @@ def sentinels() -> set[int]:
 
 
 def be_child() -> None:
-    """Make a process that was forked from the one that starts the ranks start helpers only, as these do."""
+    """In a forked rank: let the processes that it starts be its helpers, not ranks."""
     for module, name, before in _replaced:
         vars(module)[name] = before
     _popens.clear()

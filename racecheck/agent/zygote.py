@@ -244,7 +244,7 @@ class Zygote:
         if prepared.program is not None:
             program = prepared.program
             launch = program.resumed if work.recovering and program.resumed is not None else program.launch
-            work = replace(work, spawns=launch.spawns, forks=launch.forks, note=program.launch.note)
+            work = replace(work, spawns=launch.spawns, note=program.launch.note)
         for rank in [work.group] if work.forks else range(len(sockets)):
             pid = os.fork()
             if pid == 0:

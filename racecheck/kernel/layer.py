@@ -287,7 +287,7 @@ class Layer:
         self.renew()
 
     def forget(self) -> None:
-        """Forget all changes, also those that `keep` has kept.  No process may write meanwhile."""
+        """Forget all changes, the kept ones too.  No process may write meanwhile."""
         self._unmount()
         self._drop_kept()
         self._cover()

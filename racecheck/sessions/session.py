@@ -502,7 +502,7 @@ class Session:
         return (program.resumed or program.launch if recovering else program.launch).forks
 
     def restarts(self, target: str) -> bool:
-        """Return whether the recovery of a program is a restart by its launcher, where that goes on."""
+        """Return whether the launcher of a program starts its ranks again after one has failed."""
         program = _program(target)
         return program is not None and program.launch.restarts(program.resumed)
 

@@ -184,6 +184,22 @@ def test_nothing_is_left_if_racecheck_is_killed_while_the_launcher_runs(place: P
     assert eventually(lambda: not _sleeping(mark))
 
 
+HELPED = """
+import os, subprocess, sys
+os.environ.update(RANK="0", WORLD_SIZE="1")
+print(subprocess.check_output([sys.executable, "helper.py"], text=True))
+open("out/helped", "x").close()
+"""
+
+
+def test_a_helper_that_inherits_rank_is_no_rank(place: Path) -> None:
+    (place / "helps.py").write_text(HELPED)
+    (place / "helper.py").write_text("open('out/ran', 'x').close()\n")
+    made = capture.launch([sys.executable, "helps.py"], place / "out", ABSENT)
+    assert (made.script, made.ranks, made.spawns, made.in_script) == ("helps.py", 0, True, False)
+    assert sorted(os.listdir(place / "out")) == ["helped", "ran"]
+
+
 LAUNCHING = """
 import os, subprocess, sys
 how, ranks = sys.argv[1], ["--nproc-per-node=2", "train.py", "--lr", "1"]

@@ -158,6 +158,7 @@ def capture(command: Sequence[str], see: See = lambda _: None) -> tuple[list[Sta
     inner = wrapping.inner(command)
     with _temporary_directory() as place, open(f"{place}/log", "w+b") as log:
         os.mkfifo(f"{place}/news")
+        os.mkfifo(f"{place}/seen")
         os.mkdir(f"{place}/guarded")
         more = {"RACECHECK_CAPTURE": place}
         if scripts.is_it(inner):
@@ -192,13 +193,13 @@ def capture(command: Sequence[str], see: See = lambda _: None) -> tuple[list[Sta
 
 
 def _joins_a_group(script: str, module: str) -> bool:
-    """Return whether a script, or what it imports, makes a process group: then a process that it forks is a rank."""
+    """Return whether a script, or a module of its own, makes a process group: if so, its forked processes are ranks."""
     made = Launch((), script, module, (), os.getcwd(), {}, ranks=1, watched="")
     return any(_JOINS.search(file.read_bytes()) for file in code(made))
 
 
 def _is_ours(place: Path, path: Path) -> bool:
-    """Return whether a file is in our ``place``, or one that launchers and Python make for themselves."""
+    """Return whether a file is in our ``place``, or belongs to a launcher or to Python's cache."""
     return path.is_relative_to(place) or bool(_LAUNCHERS_FILES.search(str(path)))
 
 

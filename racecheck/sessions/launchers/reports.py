@@ -65,21 +65,22 @@ class Reports:
         self, process: subprocess.Popen[bytes], place: Path, command: Sequence[str], see: Callable[[], None]
     ) -> None:
         self._place, self._command, self._inner, self._see = place, command, wrapping.inner(command), see
-        self._process, self._poll = process, select.poll()
+        self._process, self._poll, self._seen = process, select.poll(), -1
         self._said = " ".join(command)
         self._is_script = scripts.is_it(self._inner)
         self._has_more = self._is_script or wrapping.is_it(command)
 
     def listen(self) -> list[Started]:
         """Return the processes when as many have reported as the first one says there are, or none will."""
-        news, over = os.open(self._place / "news", os.O_RDWR | os.O_NONBLOCK), os.pidfd_open(self._process.pid)
+        news, self._seen = (os.open(self._place / name, os.O_RDWR | os.O_NONBLOCK) for name in ("news", "seen"))
+        over = os.pidfd_open(self._process.pid)
         try:
             for each in (news, over):
                 self._poll.register(each, select.POLLIN)
             return self._script(news, over) if self._is_script else self._ranks(news, over)
         finally:
-            os.close(news)
-            os.close(over)
+            for each in (news, self._seen, over):
+                os.close(each)
 
     def _until(self, news: int, over: int, end: float) -> Iterator[tuple[bool, list[Started]]]:
         """Yield now, and at each report, whether the command has ended, and the processes that have reported so far."""
@@ -129,7 +130,7 @@ class Reports:
                 raise UsageError(f"the launcher started something that is no rank: {shown(*strange.arguments)}")
             if is_over or (ranks and len(ranks) >= size_of(ranks[0])):
                 self._see()
-                (self._place / "seen").touch()
+                os.write(self._seen, b".")  # which nobody reads: it wakes every rank
                 if ranks and not is_over and (self._is_script or not self._inner):
                     self._look_for_another_job(news, over)
                 return sorted(ranks, key=lambda each: each.rank or 0)

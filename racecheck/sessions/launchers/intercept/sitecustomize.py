@@ -12,8 +12,8 @@ import importlib
 import importlib.util
 import json
 import os
+import select
 import sys
-import time
 from collections.abc import Callable, Mapping
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -125,10 +125,10 @@ def _stop_all_but_the_launcher() -> None:
 
 
 def _wait_until_seen() -> None:
-    """Keep a script from going on behind its ranks until racecheck has seen the files that were there before them."""
-    end = time.monotonic() + _LOOK
-    while _SHIMS and time.monotonic() < end and not os.path.exists(f"{_PLACE}/seen"):
-        time.sleep(0.01)
+    """Keep a script from going on after its ranks until racecheck has looked at the files that it made before them."""
+    if _SHIMS:
+        seen = os.open(f"{_PLACE}/seen", os.O_RDONLY | os.O_NONBLOCK)
+        select.select([seen], [], [], _LOOK)
 
 
 def _count_starts() -> None:

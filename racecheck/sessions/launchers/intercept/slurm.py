@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 _SHORT_FLAGS = "EHIKOQWXklsuv"
-"""The short options of srun that take no value, or only one that is in the same word."""
+"""The short options of srun without a value in the next word."""
 _LONG_FLAGS = frozenset({
     "contiguous", "disable-status", "exact", "exclusive", "external-launcher", "hold", "immediate", "kill-on-bad-exit",
     "label", "multi-prog", "no-allocate", "no-kill", "overcommit", "overlap", "oversubscribe", "preserve-env", "pty",
@@ -46,7 +46,7 @@ def tasks(options: dict[str, str]) -> int:
 
 
 def variables(options: dict[str, str], task: int, count: int) -> dict[str, str]:
-    """Return the variables of a task that srun sets, and those that ``--export`` adds."""
+    """Return the variables of a task: srun's own, and the values in ``--export``."""
     found = dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS_PER_NODE"), str(count))
     found |= dict.fromkeys(("SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"), str(count))
     found |= dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_NODES"), "1")

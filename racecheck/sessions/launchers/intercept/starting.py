@@ -122,13 +122,15 @@ def take_restarts(program: Callable[[list[str]], str], report: Callable[[int, di
             args = ["sleep", "infinity"]
         original(self, args, *more, **named)
 
-    subprocess.Popen.__init__ = begin  # type: ignore[method-assign]  # the script must find its own class
+    popen: Any = subprocess.Popen  # the script must find its own class
+    popen.__init__ = begin
 
 
 def intercept_launchers(variables: Callable[[Mapping[str, str]], dict[str, str]], names: Collection[str]) -> None:
-    """Start each launcher that the script starts, and each process with RANK, with other ``variables``.
+    """Start each launcher that the script starts, and each process that it starts as a rank, with other ``variables``.
 
-    ``names`` are the launchers' programs and modules.
+    ``names`` are the launchers' programs and modules.  A process is started as a rank if it is passed another RANK than
+    the script has: one that only inherits RANK is a helper.
     """
     starts = re.compile(rf"(^|[\s/'\"])({'|'.join(map(re.escape, [*names, 'mpirun', 'mpiexec', 'srun']))})($|[\s'\"])")
     original, system, execute = subprocess.Popen.__init__, os.system, os.execve
@@ -136,7 +138,7 @@ def intercept_launchers(variables: Callable[[Mapping[str, str]], dict[str, str]]
     def is_seen(words: object, given: Mapping[Any, Any]) -> bool:
         listed = words if isinstance(words, (list, tuple)) else [words]
         text = " ".join(os.fsdecode(each) for each in listed if isinstance(each, (str, bytes, os.PathLike)))
-        return bool(starts.search(text)) or "RANK" in given
+        return bool(starts.search(text)) or given.get("RANK") != os.environ.get("RANK")
 
     def begin(self: Any, args: Any, *more: Any, **named: Any) -> None:
         given = named.get("env") or os.environ
@@ -145,10 +147,14 @@ def intercept_launchers(variables: Callable[[Mapping[str, str]], dict[str, str]]
         original(self, args, *more, **named)
 
     def call(command: str) -> int:
-        return subprocess.call(command, shell=True) if is_seen(command, os.environ) else system(command)  # noqa: S602  (as the script asked)
+        if not is_seen(command, os.environ):
+            return system(command)
+        ended = subprocess.Popen(["sh", "-c", command]).wait()
+        return ended << 8 if ended >= 0 else -ended  # as wait(2) tells it
 
     def replace(path: Any, args: Any, env: Mapping[Any, Any]) -> None:
         execute(path, args, variables(env) if is_seen([path, *args], env) else env)
 
-    subprocess.Popen.__init__ = begin  # type: ignore[method-assign]  # likewise
+    popen: Any = subprocess.Popen
+    popen.__init__ = begin
     vars(os).update(system=call, execve=replace, execv=lambda path, args: replace(path, args, os.environ))
