@@ -12,6 +12,7 @@ import pytest
 from racecheck.model.errors import UsageError
 from racecheck.sessions.launchers import capture, reports, wrapping
 from racecheck.targets.programs import ABSENT, Launch
+from tests.support.outside import eventually
 
 TORCHRUN = "torchrun --nproc-per-node=2 train.py --lr 1"
 
@@ -134,6 +135,21 @@ def test_ranks_that_a_script_starts_by_hand_are_ranks(place: Path) -> None:
     assert in_script(place, f"{loop} python train.py & done\nwait\n").ranks == 2
     with pytest.raises(UsageError, match="has RANK and no WORLD_SIZE"):
         in_script(place, "RANK=0 python train.py\n")
+
+
+def test_a_script_goes_on_after_its_ranks_when_its_files_have_been_seen(place: Path) -> None:
+    """The look takes longer than the script would need to end."""
+    loop = "export WORLD_SIZE=2\nfor r in 0 1; do RANK=$r python train.py & done\nwait\ntouch after\n"
+    (place / "run.sh").write_text(loop)
+    early: list[bool] = []
+
+    def look(_: object) -> tuple[str, str]:
+        early.append(eventually(lambda: (place / "after").exists(), seconds=0.5))
+        return ABSENT, ""
+
+    capture.launch(["bash", "run.sh"], place / "out", ABSENT, look)
+    assert early == [False]
+    assert (place / "after").exists(), "and it was not held for good"
 
 
 @pytest.mark.parametrize(
