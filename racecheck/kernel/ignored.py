@@ -17,8 +17,6 @@ _REASONS = {
         pipe pipe2 eventfd eventfd2 signalfd signalfd4 timerfd_create timerfd_gettime
         memfd_create memfd_secret epoll_create epoll_create1 epoll_ctl
         inotify_init inotify_init1 inotify_rm_watch""",
-    "wait for descriptors": """
-        poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2""",
     "socket": """
         socket socketpair accept accept4 listen shutdown sendto recvfrom recvmsg sendmmsg
         recvmmsg getsockname getpeername setsockopt getsockopt""",

@@ -55,6 +55,8 @@ _LOCK_COMMANDS = (5, 6, 7, 36, 37, 38, 1024)
 
 FUTEX_COMMAND, FUTEX_WAIT, FUTEX_WAIT_BITSET = 0x7F, 0, 9
 """The bits of futex(2)'s operation that select the operation; those that wait for a word to change."""
+_LOOPS = 10
+"""Milliseconds that gloo's loop waits with epoll_wait(2)."""
 
 _RECEIVE, _SEND, _ID_VALID, _ADD_DESCRIPTOR, _SET_FLAGS = (
     0xC0502100, 0xC0182101, 0x40082102, 0x40182103, 0x40082104,
@@ -147,19 +149,7 @@ def program(machine: str, runtime: range = range(0)) -> list[_Code]:
 
 def _block(call: Call, runtime: range) -> Iterator[_Code]:
     if call.notify in {Notify.DESCRIPTOR, Notify.LOCK}:
-        for index in descriptor_arguments(call):
-            yield (_LOAD, 0, 0, _OFFSET_ARGUMENTS + 8 * index)
-            yield (_EQUAL, 3, 0, _NO_DESCRIPTOR)
-            yield (_AT_LEAST, 1, 0, FIRST_DESCRIPTOR)
-            yield (_GREATER, 1, 0, 2)
-            yield (_RETURN, 0, 0, _NOTIFY)
-        if call.notify is Notify.LOCK:
-            yield (_LOAD, 0, 0, _OFFSET_ARGUMENTS + 8)
-            for left, command in zip(range(len(_LOCK_COMMANDS), 0, -1), _LOCK_COMMANDS, strict=True):
-                yield (_EQUAL, left, 0, command)
-            yield (_RETURN, 0, 0, _ALLOW)
-            yield (_RETURN, 0, 0, _NOTIFY)
-        yield (_RETURN, 0, 0, _ALLOW)
+        yield from _of_descriptor(call)
     elif call.notify is Notify.CLOCK:
         yield (_LOAD, 0, 0, _OFFSET_ARGUMENTS)
         for left, clock in zip(range(len(CLOCKS), 0, -1), CLOCKS, strict=True):
@@ -179,8 +169,27 @@ def _block(call: Call, runtime: range) -> Iterator[_Code]:
         yield (_RETURN, 0, 0, _NOTIFY)
     elif call.notify is Notify.WAIT:
         yield from _memory_wait(runtime)
+    elif call.notify is Notify.LIMITED:
+        yield from _limited_wait(call)
     else:
         yield (_RETURN, 0, 0, _NOTIFY)
+
+
+def _of_descriptor(call: Call) -> Iterator[_Code]:
+    """Return the instructions that stop a call on a descriptor that may be of a watched file, or about a lock."""
+    for index in descriptor_arguments(call):
+        yield (_LOAD, 0, 0, _OFFSET_ARGUMENTS + 8 * index)
+        yield (_EQUAL, 3, 0, _NO_DESCRIPTOR)
+        yield (_AT_LEAST, 1, 0, FIRST_DESCRIPTOR)
+        yield (_GREATER, 1, 0, 2)
+        yield (_RETURN, 0, 0, _NOTIFY)
+    if call.notify is Notify.LOCK:
+        yield (_LOAD, 0, 0, _OFFSET_ARGUMENTS + 8)
+        for left, command in zip(range(len(_LOCK_COMMANDS), 0, -1), _LOCK_COMMANDS, strict=True):
+            yield (_EQUAL, left, 0, command)
+        yield (_RETURN, 0, 0, _ALLOW)
+        yield (_RETURN, 0, 0, _NOTIFY)
+    yield (_RETURN, 0, 0, _ALLOW)
 
 
 def _memory_wait(runtime: range) -> Iterator[_Code]:
@@ -198,6 +207,23 @@ def _memory_wait(runtime: range) -> Iterator[_Code]:
         yield (_LOAD, 0, 0, word)
         yield (_AT_LEAST, 0, 2, first)
         yield (_GREATER, 1, 0, last)
+        yield (_RETURN, 0, 0, _ALLOW)
+    yield (_RETURN, 0, 0, _NOTIFY)
+
+
+def _limited_wait(call: Call) -> Iterator[_Code]:
+    """Return the instructions that stop a wait with a limit: a number of milliseconds, or a pointer to a struct."""
+    (index,) = (index for index, each in enumerate(call.args) if each.role is not Role.IGNORED)
+    place = _OFFSET_ARGUMENTS + 8 * index
+    yield (_LOAD, 0, 0, place)
+    if call.args[index].role is Role.INT:
+        yield (_AT_LEAST, 1, 0, 1 << 31)  # negative: no limit
+        yield (_GREATER, 1, 0, _LOOPS if call.name.startswith("epoll") else 0)
+        yield (_RETURN, 0, 0, _ALLOW)
+    else:
+        yield (_EQUAL, 0, 3, 0)
+        yield (_LOAD, 0, 0, place + 4)
+        yield (_EQUAL, 0, 1, 0)
         yield (_RETURN, 0, 0, _ALLOW)
     yield (_RETURN, 0, 0, _NOTIFY)
 

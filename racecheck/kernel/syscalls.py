@@ -58,8 +58,9 @@ def _table(*rows: Call) -> Mapping[str, Call]:
 
 
 PERFORM, CONTINUE, REFUSE = Treatment.PERFORM, Treatment.CONTINUE, Treatment.REFUSE
-ALWAYS, DESCRIPTOR, CLOCK, LOCK, MESSAGE, NAMED, WAIT = (
+ALWAYS, DESCRIPTOR, CLOCK, LOCK, MESSAGE, NAMED, WAIT, LIMITED = (
     Notify.ALWAYS, Notify.DESCRIPTOR, Notify.CLOCK, Notify.LOCK, Notify.MESSAGE, Notify.NAMED, Notify.WAIT,
+    Notify.LIMITED,
 )  # fmt: skip
 
 TABLE: Mapping[str, Call] = _table(
@@ -234,6 +235,13 @@ TABLE: Mapping[str, Call] = _table(
     _row("clock_nanosleep", "sleep", PERFORM, ALWAYS, "int:clock int:flags in:timespec out:timespec"),
     _row("connect", "connect", CONTINUE, ALWAYS, "- - int:length"),
     _row("futex", "wait", CONTINUE, WAIT, "long:word int:operation int:expected in:timespec - -"),
+    _row("poll", "select", CONTINUE, LIMITED, "- - int:timeout"),
+    _row("ppoll", "select", CONTINUE, LIMITED, "- - inout:timespec - -"),
+    _row("select", "select", CONTINUE, LIMITED, "- - - - inout:timeval"),
+    _row("pselect6", "select", CONTINUE, LIMITED, "- - - - inout:timespec -"),
+    _row("epoll_wait", "select", CONTINUE, LIMITED, "- - - int:timeout"),
+    _row("epoll_pwait", "select", CONTINUE, LIMITED, "- - - int:timeout - -"),
+    _row("epoll_pwait2", "select", CONTINUE, LIMITED, "- - - in:timespec - -"),
     _row("clock_gettime", "clock", PERFORM, CLOCK, "int:clock out:timespec"),
     _row("gettimeofday", "clock", PERFORM, ALWAYS, "out:timeval out:timezone"),
     _row("time", "clock", PERFORM, ALWAYS, "out:seconds"),

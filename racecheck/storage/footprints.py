@@ -344,7 +344,8 @@ FAMILIES: Mapping[str, _Family] = {
     **_each(("readlink", "walk", "fsync", "sync", "statfs", "advise", "sleep", "reap", "test"), _NOBODY),
     **_each(("begin", "end", "start", "poll", "leave", "tell", "shutdown", "finalise", "kill"), _NOBODY),
     **_each(
-        ("clone", "clock", "timer", "random", "ioctl", "wait", "connect", "getcwd", "channel", "credentials"), _NOBODY
+        ("clone", "clock", "timer", "random", "ioctl", "wait", "connect", "select", "getcwd", "channel", "credentials"),
+        _NOBODY,
     ),
     **_each(("watch", "handle", "submit", "mount", "landlock", "admin"), _UNKNOWN),
 }

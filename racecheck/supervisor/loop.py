@@ -128,10 +128,15 @@ class Loop:
                     state.current = self._next(options)
                     self._execute(state.current)
                     state.cause = state.trace.last.clock
-                elif not (self._patience.run_out(math.inf) or self._goes_on()):
+                elif not (self._runs_out() or self._goes_on()):
                     return ""
         except Over as over:
             return over.why
+
+    def _runs_out(self) -> bool:
+        """End the wait whose limit is over first, of those for descriptors, keys and collectives, if there is one."""
+        due = self._patience.next_due
+        return (due < math.inf and self._limits.run_out(due)) or self._patience.run_out(math.inf)
 
     def _goes_on(self) -> bool:
         """Return whether something happens by real time, although nothing is left to choose."""
@@ -278,9 +283,17 @@ class Loop:
         if request.call.family == "kill":
             self._note_signal(task, request)
         if request.call.family == "exit":
-            busy = {each.process.pid for each in task.rank.tasks.values() if each.is_held}  # others sleep until it ends
-            self._note_handlers(signal.SIGCHLD, [pid for pid in task.rank.processes if pid in busy])
+            self._note_handlers(signal.SIGCHLD, self._busy_parents(task))
             self._state.cut_others(task)
+
+    def _busy_parents(self, task: Task) -> set[int]:
+        """Return the process that has started the one of ``task``, unless its threads sleep until they are told.
+
+        (Or would sleep, if they were not held before a wait for descriptors.)
+        """
+        parent = int(proc.status(task.process.pid).get("PPid", 0))
+        busy = {each.process.pid for each in task.rank.tasks.values() if each.is_held and not each.selects}
+        return busy & {parent} if not task.process.is_main else set()
 
     def _note_signal(self, task: Task, request: Request) -> None:
         """Note a signal, which the kernel is about to send: the ranks that it may end are waited for."""

@@ -116,6 +116,28 @@ def test_a_futex_stops_where_it_waits_for_anything_but_the_gil(machine: str) -> 
 
 
 @pytest.mark.parametrize("machine", MACHINES)
+def test_a_wait_for_descriptors_stops_if_it_is_limited(machine: str) -> None:
+    """Neither a look nor a wait without a limit; nor gloo's loop, which waits for 10 ms at a time."""
+    noise = 0x5A5A << 32
+    limits = {"poll": (2, 1), "epoll_wait": (3, 11), "epoll_pwait": (3, 11)}
+    pointers = {"ppoll": 2, "select": 4, "pselect6": 4, "epoll_pwait2": 3}
+    assert {call.name for call in TABLE.values() if call.notify is Notify.LIMITED} == {*limits, *pointers}
+    for name, (place, least) in limits.items():
+        for milliseconds in (-(1 << 31), -1, 0, 1, 10, 11, 5000, (1 << 31) - 1):
+            arguments = [7] * 6
+            arguments[place] = (milliseconds & 0xFFFFFFFF) | noise
+            stops = milliseconds >= least
+            if (known := number(name, machine)) is not None:
+                assert verdict(machine, known, tuple(arguments)) == (NOTIFY if stops else ALLOW), (name, milliseconds)
+    for name, place in pointers.items():
+        for pointer in (0, 1, 1 << 32, 0x7FFC_0000_0000):
+            arguments = [7] * 6
+            arguments[place] = pointer
+            if (known := number(name, machine)) is not None:
+                assert verdict(machine, known, tuple(arguments)) == (NOTIFY if pointer else ALLOW), (name, pointer)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
 def test_each_call_of_the_kernel_stops_or_passes_as_the_table_says(machine: str) -> None:
     for name, known in NUMBERS[machine].items():
         if name in UNTOUCHED:

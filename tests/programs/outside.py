@@ -178,7 +178,7 @@ def forever(rank: Rank) -> None:
 
 @scenario(ranks=1, timeout=2)
 def forever_in_little_bits(rank: Rank) -> None:
-    """The same with waits that are shorter than the supervisor takes to look, and something outside."""
+    """Waits for one of a pair of sockets, shorter than the supervisor takes to look, and something outside."""
     here, there = socket.socketpair()
     with here, there:
         while True:

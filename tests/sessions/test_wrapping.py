@@ -137,7 +137,7 @@ def test_ranks_that_a_script_starts_by_hand_are_ranks(place: Path) -> None:
         in_script(place, "RANK=0 python train.py\n")
 
 
-def test_a_script_goes_on_after_its_ranks_when_its_files_have_been_seen(place: Path) -> None:
+def test_a_script_continues_after_its_ranks_when_its_files_have_been_seen(place: Path) -> None:
     """The look takes longer than the script would need to end."""
     loop = "export WORLD_SIZE=2\nfor r in 0 1; do RANK=$r python train.py & done\nwait\ntouch after\n"
     (place / "run.sh").write_text(loop)

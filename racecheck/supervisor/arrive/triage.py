@@ -104,6 +104,8 @@ class Triage:
         if family in HELD and not may_be_held(arrival.rank, arrival.notification.thread, family):
             return CARRY_ON
         self._state.check_deadline(arrival.task)
+        if family != "select":
+            arrival.task.timeouts = 0
         return None
 
     def _clock(self, arrival: Arrival) -> Answer | None:

@@ -139,13 +139,13 @@ class HypercallStop:
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectStop:
-    """A connect that waits until somebody listens."""
+class HeldCall:
+    """A connect that waits until somebody listens, or a wait for descriptors, with a time limit, until one is ready."""
 
     request: Request
 
 
-Stop = Request | HypercallStop | ConnectStop | MemoryWait
+Stop = Request | HypercallStop | HeldCall | MemoryWait
 _AT_OPS = (Request, HypercallStop)
 """Stops that have an op.  (A tuple: asked for each thread at each step, and a union would be made each time.)"""
 
@@ -200,6 +200,8 @@ class Task:
     """When a call of its was last answered (CLOCK_MONOTONIC)."""
     limit: int = 0
     """How many nanoseconds it has named for its next wait."""
+    timeouts: int = 0
+    """How many waits for descriptors have timed out in a row, without another call that is seen."""
     at: Stop | None = None
     inside: Instance | None = None
     """The collective that it was let into and has not been seen to leave."""
@@ -242,8 +244,13 @@ class Task:
 
     @property
     def wait(self) -> Request | None:
-        """The connect that it is held before (`timed_waits`), if it is."""
-        return self.at.request if isinstance(self.at, ConnectStop) else None
+        """The connect, or the wait for descriptors, that it is held before (`timed_waits`), if it is."""
+        return self.at.request if isinstance(self.at, HeldCall) else None
+
+    @property
+    def selects(self) -> bool:
+        """Whether it is held before a wait for descriptors."""
+        return self.wait is not None and self.wait.call.family == "select"
 
     @property
     def memory_wait(self) -> MemoryWait | None:
@@ -423,7 +430,7 @@ class Rank:
     @property
     def unanswered(self) -> list[int]:
         """The calls that its threads are stopped in, by the ids of their notifications."""
-        stops = [each.request if isinstance(each, ConnectStop) else each for each in self._stops]
+        stops = [each.request if isinstance(each, HeldCall) else each for each in self._stops]
         return [each.id for each in (*stops, *self.gil.values())]
 
     @property
@@ -456,7 +463,7 @@ class Rank:
         if any(task.inside is not None for task in self.tasks.values()):
             return False
         threads = {*proc.threads(self.pid)} - self.background
-        held = {tid for tid, task in self.tasks.items() if task.stands or task.memory_wait is not None}
+        held = {tid for tid, task in self.tasks.items() if task.stands or task.memory_wait or task.wait}
         return threads <= held | {*self.gil}
 
     @property
@@ -464,7 +471,7 @@ class Rank:
         """Whether every thread of the program has stopped, or slept when it was last looked at."""
         own = [task for task in self.tasks.values() if task.started]
         return self.gone or all(
-            task.stands or task.sleeps or task.memory_wait is not None or task.tid in self.gil for task in own
+            task.stands or task.sleeps or task.memory_wait or task.wait or task.tid in self.gil for task in own
         )
 
     @property

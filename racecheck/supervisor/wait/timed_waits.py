@@ -1,12 +1,14 @@
 """Waits with a time limit (``Event.wait(1)``), in virtual time, and connects.
 
-All such waits of user space come down to futex(2): wait until a word in memory has changed, or the time is over.  A
-thread of the program's own that calls it stops, as if it were late to call, and the wait is an op: once the word has
-changed the call ends as it would have, with EAGAIN; before that it can end as a sleep ends, when its time is over.
-Which of the two comes first is a choice.
+All such waits of user space for memory come down to futex(2): wait until a word in memory has changed, or the time is
+over.  A thread of the program's own that calls it stops, as if it were late to call, and the wait is an op: once the
+word has changed the call ends as it would have, with EAGAIN; before that it can end as a sleep ends, when its time is
+over.  Which of the two comes first is a choice.
 
 A connect to a port of this machine waits until a process listens there (`connections`).  It fails with ECONNREFUSED
 where nothing else can continue, or others only wait for long.
+
+A wait for descriptors (`descriptor_waits`) is held in the same way, until one is ready or its time is over.
 
 Threads of gloo's and those inside a collective are let pass.  A thread that wants the GIL stops elsewhere (`gil`).
 """
@@ -14,6 +16,7 @@ Threads of gloo's and those inside a collective are let pass.  A thread that wan
 from __future__ import annotations
 
 import errno
+import math
 import struct
 from contextlib import suppress
 from dataclasses import replace
@@ -27,13 +30,15 @@ from racecheck.supervisor.calls.perform import CARRY_ON, Answer, Next
 from racecheck.supervisor.calls.sleeps import round_up
 from racecheck.supervisor.finish.answers import answer
 from racecheck.supervisor.run.state import Over, RunState
-from racecheck.supervisor.state.tasks import ConnectStop, Rank, Request, Task
-from racecheck.supervisor.wait import memory_waits
+from racecheck.supervisor.state.tasks import HeldCall, Rank, Request, Task
+from racecheck.supervisor.wait import descriptor_waits, memory_waits
 
-HELD = frozenset({"wait", "connect"})
+HELD = frozenset({"wait", "connect", "select"})
 """The families of calls that a thread may be held in."""
 _MOST = 500
 """This many limits in a row, with nothing else done: such a loop may wait for something that never comes."""
+_IDLE, _LONGEST = 100, 6
+"""After this many waits for descriptors in vain each takes twice as long as the one before, this many times."""
 _PATIENCE = 10 * 10**9
 """Nanoseconds of virtual time that others may take before a connect is refused."""
 _SLOWEST = 10 * 10**9
@@ -48,10 +53,11 @@ class TimedWaits:
     def __init__(self, state: RunState) -> None:
         self._state = state
         self._over = 0
+        self._silent, self._events = 0, -1
         self._run_out: dict[Task, bytes] = {}
 
     def hold(self, request: Request) -> bool:
-        """Handle a thread's futex(2) or connect(2); returns whether it is held, or has stopped at an op.
+        """Handle a futex(2), a connect(2) or a wait for descriptors; returns whether it is held, or stopped at an op.
 
         Raises `OSError` if its memory cannot be read.
 
@@ -64,9 +70,11 @@ class TimedWaits:
                 if not task.makes_group:
                     self._state.ledger.untried("a connect that is refused before anybody listens")
                 request.until = self._state.time.elapsed + _PATIENCE
-                task.stop(ConnectStop(request))
+                task.stop(HeldCall(request))
                 task.started, task.inside = True, None
             return task.wait is not None
+        if _selects(request):
+            return self._hold_for_descriptors(request)
         limit = _limit(request)
         if request.arguments[1] & FUTEX_COMMAND != FUTEX_WAIT and self._run_out.get(task) == limit:
             return False
@@ -75,6 +83,23 @@ class TimedWaits:
         request.op = replace(request.op, args={"nanoseconds": length})
         task.stop(request)
         task.limit, task.started, task.fresh = 0, True, True
+        return True
+
+    def _hold_for_descriptors(self, request: Request) -> bool:
+        """Hold a wait for descriptors; returns whether it is held.
+
+        A thread that has looked often enough looks less often: beside others that sleep for an hour, workers without
+        work would take up most of the run.
+        """
+        task = request.task
+        length = 0 if task.makes_group else descriptor_waits.length(request)
+        if not length:
+            return False
+        if descriptor_waits.news(request) is None:
+            self._state.ledger.untried("an earlier timeout of a wait for a descriptor")
+        request.until = self._state.time.elapsed + (length << min(max(0, task.timeouts - _IDLE), _LONGEST))
+        task.stop(HeldCall(request))
+        task.started, task.inside = True, None
         return True
 
     def _length(self, request: Request, limit: bytes) -> int:
@@ -109,14 +134,38 @@ class TimedWaits:
         return False
 
     def run_out(self, before: float) -> bool:
-        """Refuse one connect without a listener, if its time ends ``before`` then; returns whether there was one."""
+        """End a wait for descriptors, or refuse a connect without a listener, if its time is over ``before`` then.
+
+        Returns whether there was one.  The kernel waits for another program, whose clocks are real.
+        """
         first = min(self._state.held_tasks(), key=_end_of, default=None)
         if first is None or first.wait is None or first.wait.until >= before:
             return False
+        if _selects(first.wait):
+            if before == math.inf:
+                self._count_silence()
+            self._end(first, first.wait, self._timed_out(first.wait))
+            return True
         if any(key.startswith("TCPStore/") for key in self._state.crew.store):
             self._state.ledger.hole("a refused connect, in a run whose TCPStore only its ranks can reach")
         self._end(first, first.wait, CARRY_ON)
         return True
+
+    def _timed_out(self, request: Request) -> Answer:
+        """Return how a wait for descriptors ends when its time is over."""
+        if request.task.process.is_another_program:
+            return CARRY_ON
+        self._state.time.tick(request.until)
+        request.task.timeouts += 1
+        return descriptor_waits.time_out(request)
+
+    def _count_silence(self) -> None:
+        """Raise `Over` if waits for descriptors time out again and again, and nothing else is to come."""
+        events, held = len(self._state.trace), len(self._state.held_tasks())
+        self._silent = self._silent + 1 if events == self._events else 1
+        self._events = events
+        if self._silent > _MOST * held:
+            raise Over(f"{_MOST} waits timed out in a row and nothing else happened; a polling loop?")
 
     def _time_out(self, request: Request) -> Answer:
         self._state.time.tick(request.until)
@@ -169,6 +218,10 @@ def _connects(request: Request) -> bool:
     return request.call.family == "connect"
 
 
+def _selects(request: Request) -> bool:
+    return request.call.family == "select"
+
+
 def _end_of(task: Task) -> int:
     assert task.wait is not None
     return task.wait.until
@@ -183,5 +236,7 @@ def _news(request: Request) -> Answer | None:
     """Return how a wait ends now; None if it continues."""
     if _connects(request):
         return CARRY_ON if connections.is_awaited(request) else None
+    if _selects(request):
+        return descriptor_waits.news(request)
     error = memory_waits.news(request.task, memory_waits.of(request))
     return Answer(errno=error) if error else None
