@@ -29,7 +29,6 @@ from racecheck.supervisor.state.tasks import Process, Rank, Task
 from racecheck.supervisor.wait.gil import COMPUTES, Gil
 from racecheck.supervisor.wait.memory_waits import MemoryWaits
 from racecheck.supervisor.wait.outside_services import OutsideServices
-from racecheck.supervisor.wait.timed_waits import HELD
 
 _LOOK_AFTER, _LOOK_AGAIN = 1, 8
 """Milliseconds without news after which the kernel is asked, and the longest pause between two looks.  Looking all the
@@ -324,8 +323,9 @@ class Quiescence:
         """Return how the threads of a rank sleep, or are held, that something else can wake; empty if there is none."""
         own = [rank.pid, *self._children.get(rank.pid, ()), *(tid for tid, task in rank.tasks.items() if task.started)]
         asleep = [sleep[tid] for tid in sorted(set(own)) if tid in sleep]
-        waits = [each for task in rank.tasks.values() for each in (task.request, task.wait) if each is not None]
-        held = [str(each.id).encode() for each in waits if each.call.family in HELD]
+        waits = [task.request for task in rank.tasks.values() if task.waits]
+        waits += [task.wait for task in rank.tasks.values()]
+        held = [str(each.id).encode() for each in waits if each is not None]
         held += [str(task.memory_wait.id).encode() for task in rank.tasks.values() if task.memory_wait is not None]
         return b" ".join([*asleep, *held]) + self._arriving(rank)
 

@@ -195,10 +195,12 @@ class Triage:
         """Answer a call that no other thread can notice."""
         return own_state.at_once(request, self._state.ledger, self._state.randomness(request.task.name))
 
-    def _outside(self, request: Request) -> Answer | None:
+    def _outside(self, request: Request) -> Answer | Held | None:
         """Let a call pass that is not about the watched directories."""
         if request.touches or request.call.family in own_state.WITHOUT_PLACE:
             self._state.ledger.kept(request)
             return None
         self._state.ledger.passed_by(request)
+        if self._limits.hold_for_file(request):
+            return HELD_BACK
         return tsc_frequency.tell(request) if tsc_frequency.is_asked(request) else CARRY_ON

@@ -140,7 +140,11 @@ class HypercallStop:
 
 @dataclass(frozen=True, slots=True)
 class HeldCall:
-    """A connect that waits until somebody listens, or a wait for descriptors, with a time limit, until one is ready."""
+    """A call that is held before it is made.
+
+    A connect until somebody listens, a wait for descriptors, with a limit, until one is ready, and a question for a
+    missing file until that is there.
+    """
 
     request: Request
 
@@ -244,7 +248,7 @@ class Task:
 
     @property
     def wait(self) -> Request | None:
-        """The connect, or the wait for descriptors, that it is held before (`timed_waits`), if it is."""
+        """The connect, wait for descriptors or question for a file that it is held before (`timed_waits`), if it is."""
         return self.at.request if isinstance(self.at, HeldCall) else None
 
     @property

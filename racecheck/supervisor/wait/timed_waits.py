@@ -8,7 +8,8 @@ over.  Which of the two comes first is a choice.
 A connect to a port of this machine waits until a process listens there (`connections`).  It fails with ECONNREFUSED
 where nothing else can continue, or others only wait for long.
 
-A wait for descriptors (`descriptor_waits`) is held in the same way, until one is ready or its time is over.
+A wait for descriptors (`descriptor_waits`) is held in the same way, until one is ready or its time is over; so is a
+loop that asks for a missing file (`missing_files`).
 
 Threads of gloo's and those inside a collective are let pass.  A thread that wants the GIL stops elsewhere (`gil`).
 """
@@ -31,7 +32,8 @@ from racecheck.supervisor.calls.sleeps import round_up
 from racecheck.supervisor.finish.answers import answer
 from racecheck.supervisor.run.state import Over, RunState
 from racecheck.supervisor.state.tasks import HeldCall, Rank, Request, Task
-from racecheck.supervisor.wait import descriptor_waits, memory_waits
+from racecheck.supervisor.wait import descriptor_waits, memory_waits, missing_files
+from racecheck.supervisor.wait.missing_files import MissingFiles
 
 HELD = frozenset({"wait", "connect", "select"})
 """The families of calls that a thread may be held in."""
@@ -55,6 +57,7 @@ class TimedWaits:
         self._over = 0
         self._silent, self._events = 0, -1
         self._run_out: dict[Task, bytes] = {}
+        self._files = MissingFiles(state)
 
     def hold(self, request: Request) -> bool:
         """Handle a futex(2), a connect(2) or a wait for descriptors; returns whether it is held, or stopped at an op.
@@ -83,6 +86,16 @@ class TimedWaits:
         request.op = replace(request.op, args={"nanoseconds": length})
         task.stop(request)
         task.limit, task.started, task.fresh = 0, True, True
+        return True
+
+    def hold_for_file(self, request: Request) -> bool:
+        """Hold a call that asks once more for a file that another process has yet to make; returns whether it is."""
+        pause = self._files.pause(request)
+        if not pause:
+            return False
+        request.until = self._state.time.elapsed + pause
+        request.task.stop(HeldCall(request))
+        request.task.started = True
         return True
 
     def _hold_for_descriptors(self, request: Request) -> bool:
@@ -134,14 +147,14 @@ class TimedWaits:
         return False
 
     def run_out(self, before: float) -> bool:
-        """End a wait for descriptors, or refuse a connect without a listener, if its time is over ``before`` then.
+        """End one wait for descriptors or a file, or refuse one connect, if its time is over ``before`` then.
 
         Returns whether there was one.  The kernel waits for another program, whose clocks are real.
         """
         first = min(self._state.held_tasks(), key=_end_of, default=None)
         if first is None or first.wait is None or first.wait.until >= before:
             return False
-        if _selects(first.wait):
+        if not _connects(first.wait):
             if before == math.inf:
                 self._count_silence()
             self._end(first, first.wait, self._timed_out(first.wait))
@@ -152,15 +165,17 @@ class TimedWaits:
         return True
 
     def _timed_out(self, request: Request) -> Answer:
-        """Return how a wait for descriptors ends when its time is over."""
-        if request.task.process.is_another_program:
+        """Return how a wait for descriptors, or for a file, ends when its time is over."""
+        if _selects(request) and request.task.process.is_another_program:
             return CARRY_ON
         self._state.time.tick(request.until)
+        if not _selects(request):
+            return CARRY_ON
         request.task.timeouts += 1
         return descriptor_waits.time_out(request)
 
     def _count_silence(self) -> None:
-        """Raise `Over` if waits for descriptors time out again and again, and nothing else is to come."""
+        """Raise `Over` if waits for descriptors or files time out again and again, and nothing else is to come."""
         events, held = len(self._state.trace), len(self._state.held_tasks())
         self._silent = self._silent + 1 if events == self._events else 1
         self._events = events
@@ -238,5 +253,7 @@ def _news(request: Request) -> Answer | None:
         return CARRY_ON if connections.is_awaited(request) else None
     if _selects(request):
         return descriptor_waits.news(request)
+    if request.call.family not in HELD:
+        return missing_files.news(request)
     error = memory_waits.news(request.task, memory_waits.of(request))
     return Answer(errno=error) if error else None
