@@ -102,6 +102,7 @@ class Loop:
         with closing(self._quiescence):
             why = self._explore()
             self._memory_waits.release()
+            self._limits.release()
             results = conclude(self._state, why)
         self.caches.finish()
         return results

@@ -36,6 +36,8 @@ class LookAhead:
                 continue
             if self.gil.is_wanted(row, arguments) or is_unlimited(row, arguments):
                 continue
+            if row.family == "select":  # it may be asleep in the kernel, where the signal would end its wait
+                continue
             if known is not None and known.is_of(row, arguments):
                 continue
             if known is not None:

@@ -55,6 +55,11 @@ def length(request: Request) -> int:
     return _limit(request)
 
 
+def is_for_one(request: Request) -> bool:
+    """Return whether a call waits for a single descriptor: if that is ready, no other can be found ready as well."""
+    return not request.call.name.startswith("epoll") and len(_asked(request)) == 1
+
+
 def _has_mask(request: Request, pointer: int) -> bool:
     if request.call.name == "pselect6" and pointer:  # to a pointer and a size
         (pointer,) = _WORD.unpack(request.task.process.memory.read(pointer, _WORD.size))

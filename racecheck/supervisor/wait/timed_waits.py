@@ -101,14 +101,18 @@ class TimedWaits:
     def _hold_for_descriptors(self, request: Request) -> bool:
         """Hold a wait for descriptors; returns whether it is held.
 
-        A thread that has looked often enough looks less often: beside others that sleep for an hour, workers without
-        work would take up most of the run.
+        Which of several are ready depends on how fast others are, until those have stopped.  A thread that has looked
+        often enough looks less often: beside others that sleep for an hour, workers without work would take up most of
+        the run.
         """
         task = request.task
         length = 0 if task.makes_group else descriptor_waits.length(request)
         if not length:
             return False
-        if descriptor_waits.news(request) is None:
+        is_ready = descriptor_waits.news(request) is not None
+        if is_ready and descriptor_waits.is_for_one(request):
+            return False
+        if not is_ready:
             self._state.ledger.untried("an earlier timeout of a wait for a descriptor")
         request.until = self._state.time.elapsed + (length << min(max(0, task.timeouts - _IDLE), _LONGEST))
         task.stop(HeldCall(request))
@@ -163,6 +167,12 @@ class TimedWaits:
             self._state.ledger.hole("a refused connect, in a run whose TCPStore only its ranks can reach")
         self._end(first, first.wait, CARRY_ON)
         return True
+
+    def release(self) -> None:
+        """Let all waits for descriptors be made, where a signal that asks for the thread's stack reaches it."""
+        for task in self._state.held_tasks():
+            if task.wait is not None and task.selects:
+                answer(task.wait, CARRY_ON, self._state.crew.files)
 
     def _timed_out(self, request: Request) -> Answer:
         """Return how a wait for descriptors, or for a file, ends when its time is over."""
