@@ -67,7 +67,7 @@ class _Target:
 class Zygote:
     """Serves one client until the client closes the connection.  ``connect`` brings a rank's process group up."""
 
-    def __init__(self, client: socket.socket, connect: Callable[[Job, int], None]) -> None:
+    def __init__(self, client: socket.socket, connect: Callable[[Job, int], None], here: str) -> None:
         self._client = client
         self._connect = connect
         self._ranks: dict[int, tuple[int, int]] = {}
@@ -77,7 +77,7 @@ class Zygote:
         sys.meta_path.insert(0, self._finder)
         self._spread = False
         self._is_settled = False
-        self._here = os.getcwd()
+        self._here = here
         self._poll = select.poll()
         self._poll.register(client, select.POLLIN)
         self._requests: dict[str, Callable[..., dict[str, Any]]] = {
@@ -484,8 +484,11 @@ def _room_for_descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard < 0 else min(wanted, hard), hard))
 
 
-def main(client: int) -> None:
-    """Import torch and serve the client on descriptor ``client``."""
+def main(client: int, here: str) -> None:
+    """Import torch and serve the client on descriptor ``client``.
+
+    ``here`` is the working directory by its path: a layer that is renewed meanwhile has another one of that name.
+    """
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     gc.disable()  # until `_settle`: imports make much that lasts
     _room_for_descriptors()
@@ -517,4 +520,4 @@ def main(client: int) -> None:
             talk.send(json.dumps({"gil": interpreter.gil()}).encode())
         except BrokenPipeError:  # the client was interrupted meanwhile
             return
-        Zygote(talk, hooks.connect).serve()
+        Zygote(talk, hooks.connect, here).serve()

@@ -320,7 +320,7 @@ class Session:
         self._loaded: set[str] = set()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket = ours
-        call = f"{_SERVE}main({theirs.fileno()})"
+        call = f"{_SERVE}main({theirs.fileno()}, {os.getcwd()!r})"
         self._guardian = subprocess.Popen(
             guarded(self.slot.path, (sys.executable, "-c", call, json.dumps([*sys.path]))),
             pass_fds=(theirs.fileno(), self.slot.lock),

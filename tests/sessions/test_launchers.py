@@ -130,6 +130,6 @@ def test_a_program_is_prepared_once_not_before_each_run(monkeypatch: pytest.Monk
     target = f"{programs.save(launch(tmp_path), tmp_path)}::train"
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        made = zygote.Zygote(ours, lambda *_: None)
+        made = zygote.Zygote(ours, lambda *_: None, str(tmp_path))
         assert [made._import(target) for _ in range(3)] == [{"name": "train"}] * 3
     assert prepared == ["learnt"]
