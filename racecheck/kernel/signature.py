@@ -157,7 +157,7 @@ class Notify(enum.Enum):
     CLOCK = "one of a clock that tells the time of day"
     NAMED = "one whose `pid` is not 0, the caller itself"
     WAIT = "one of futex(2) that may wait; those for the GIL aside where that is not known"
-    LIMITED = "one that may wait, for a limited time; gloo's loop aside, which looks around every 10 ms"
+    LIMITED = "one with a time limit; not gloo's loop, which waits for 10 ms at a time"
 
 
 _STAY = frozenset({"O_NOFOLLOW", "AT_SYMLINK_NOFOLLOW"})

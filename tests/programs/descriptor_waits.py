@@ -1,4 +1,7 @@
-"""Scenarios that wait for descriptors with a time limit.  Not collected by pytest."""
+"""Scenarios that wait for descriptors with a time limit.  Not collected by pytest.
+
+Their sleeps are virtual: what they wait for comes before, after or at no time, and no real time passes.
+"""
 
 import asyncio
 import ctypes
@@ -76,6 +79,16 @@ def leaves_nothing(rank: Rank) -> tuple[list[int], list[int], int, int]:
     entry = (ctypes.c_int16 * 4)(reading, 0, select.POLLIN, -1)
     ready = libc.poll(ctypes.byref(entry), ctypes.c_ulong(1), 1000)
     return [each[0] for each in sets], [*limit], ready, entry[3]
+
+
+@scenario(ranks=1)
+def of_many(rank: Rank) -> int:
+    """A pipe with data is the last of more entries than are examined; the others are no descriptors."""
+    del rank
+    libc, (reading, writing) = ctypes.CDLL(None), os.pipe()
+    os.write(writing, b"x")
+    entries = (ctypes.c_int16 * 400)(*([-1, -1, select.POLLIN, 0] * 99), reading, 0, select.POLLIN, 0)
+    return libc.poll(ctypes.byref(entries), ctypes.c_ulong(100), 1000)
 
 
 @scenario(ranks=1)

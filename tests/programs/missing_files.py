@@ -1,4 +1,7 @@
-"""Scenarios that ask for a file outside the watched directory until it is there.  Not collected by pytest."""
+"""Scenarios that ask for a file outside the watched directory until it is there.  Not collected by pytest.
+
+Their sleeps are virtual: no real time passes.
+"""
 
 import os
 import time

@@ -31,6 +31,10 @@ def test_it_leaves_in_memory_what_the_kernel_leaves(session: Session) -> None:
     assert result == Returned([[0, 0, 0], [0, 0], 0, 0])
 
 
+def test_a_wait_for_many_is_left_to_the_kernel(session: Session) -> None:
+    assert controlled(session, "descriptor_waits", "of_many").results == (Returned(1),)
+
+
 def test_it_does_not_time_out_while_a_process_computes(session: Session) -> None:
     assert controlled(session, "descriptor_waits", "slow_child").results == (Returned(["result", True]),)
     assert controlled(session, "descriptor_waits", "slow_program").results == (Returned("done\n"),)

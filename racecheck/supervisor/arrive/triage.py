@@ -162,7 +162,7 @@ class Triage:
         try:
             return HELD_BACK if self._limits.hold(request) else CARRY_ON
         except OSError as error:
-            if error.errno in {errno.EPERM, errno.EACCES}:
+            if request.call.family == "connect" and error.errno in {errno.EPERM, errno.EACCES}:
                 self._state.ledger.hole("a connect: pidfd_getfd is not permitted")
             return CARRY_ON
 

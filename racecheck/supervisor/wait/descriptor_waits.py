@@ -4,7 +4,7 @@ A thread of the program's own is held before such a wait.  The kernel makes the 
 ends it at once.  It times out in virtual time, where nothing else continues before: how long another process really
 takes (to import a module, say) decides nothing.
 
-What comes over the network, from a terminal or by a real clock comes by itself, so waits for these stay the kernel's.
+The kernel makes waits for the network, for a terminal and for timers of its own: data comes there by itself.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MASKS: Mapping[str, int] = {"ppoll": 3, "pselect6": 5, "epoll_pwait": 4}
 """Which argument points to the signals that are let in during the wait."""
 _MILLISECOND, _SECOND = 1_000_000, 1_000_000_000
 _UNITS: Mapping[str, int] = {"select": 1000}
-"""Nanoseconds in a unit of the second half of the limit, where that is no nanosecond."""
+"""Nanoseconds in a unit of the limit's second half, for calls that do not count nanoseconds (struct timeval)."""
 
 
 def length(request: Request) -> int:
@@ -48,6 +48,8 @@ def length(request: Request) -> int:
     """
     name = request.call.name
     if name in _MASKS and _has_mask(request, request.arguments[_MASKS[name]]):
+        return 0
+    if name in {"poll", "ppoll"} and request.arguments[1] > _MOST:
         return 0
     asked = _asked(request)
     if len(asked) > _MOST or not all(_is_ours(request.task.process, each) for each, _ in asked):
@@ -84,7 +86,7 @@ def _asked(request: Request) -> list[tuple[int, int]]:
     if request.call.name.startswith("epoll"):
         return [(signed(arguments[0]), select.POLLIN)]
     if request.call.name.endswith("poll"):
-        entries = memory.read(arguments[0], min(arguments[1], _MOST + 1) * _POLLFD.size)
+        entries = memory.read(arguments[0], arguments[1] * _POLLFD.size)
         return [(descriptor, events) for descriptor, events, _ in _POLLFD.iter_unpack(entries) if descriptor >= 0]
     found: dict[int, int] = {}
     for (place, size), events in zip(_sets(arguments), _SETS, strict=True):
